@@ -1,0 +1,5 @@
+"""``python -m fedbr``."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,101 @@
+"""The Python interface: train a model on a federation, in memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import nn
+
+from . import experiment, models
+from .backends.base import one_thread
+from .backends.pool import WorkerPool
+from .config import TrainConfig, validated
+from .core.cohort import choose
+from .core.method import Method
+from .core.model import FedModel
+from .core.rng import torch_stream
+from .core.server import Server
+from .data import Federation
+
+
+@dataclass
+class Run:
+    """A trained model and what was measured on the way."""
+
+    model: FedModel
+    lines: list[dict[str, Any]] = field(default_factory=list, repr=False)  # one per round, as in metrics.jsonl
+
+    @property
+    def accuracy(self) -> list[float]:
+        """Accuracy of the global model, one value per evaluated round."""
+        return [line["accuracy"] for line in self.lines if line["accuracy"] is not None]
+
+    @property
+    def accuracy_clients(self) -> list[list[float]]:
+        """Accuracy of the global model for each client, one list per evaluated round."""
+        return [line["accuracy_clients"] for line in self.lines if line["accuracy"] is not None]
+
+    @property
+    def loss(self) -> list[float]:
+        """Training loss, one value a round."""
+        return [line["loss"] for line in self.lines]
+
+    @property
+    def seconds_train(self) -> list[float]:
+        """Wall time of training, one value a round."""
+        return [line["seconds_train"] for line in self.lines]
+
+    @property
+    def bytes(self) -> list[tuple[int, int]]:
+        """What was sent up and down, one pair a round."""
+        return [(line["bytes_up"], line["bytes_down"]) for line in self.lines]
+
+
+def train(
+    federation: Federation,
+    model: nn.Module | str = "cnn",
+    methods: Sequence[Method] = (),
+    *,
+    rounds: int = 40,
+    local_steps: int = 50,
+    batch_size: int = 32,
+    lr: float = 0.01,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    clients_per_round: int | None = None,
+    aggregate: Literal["uniform", "samples"] = "uniform",
+    evaluate_every: int = 1,
+    workers: int = 1,
+    seed: int = 0,
+    cohort: int | Literal["auto"] = "auto",
+    dtype: Literal["float32", "float64"] = "float32",
+    **model_options: Any,
+) -> Run:
+    """Train one model across the clients of a federation.
+
+    ``model`` is a name of the table (with ``model_options`` such as width=0.25) or a module of yours, which is
+    copied and starts from the weights that it has. ``methods`` act in the listed order; none is FedAvg.
+    A loss that is no longer finite raises ``fedbr.Diverged``.
+    """
+    given = {name: value for name, value in locals().items() if name in TrainConfig.model_fields}
+    settings = validated(TrainConfig, given | {"seeds": [seed]}, "train")
+    with torch_stream(seed, "model"):
+        start = (
+            models.build(model, model_options, federation.shape, federation.num_classes)
+            if isinstance(model, str)
+            else models.adopt(copy.deepcopy(model))
+        )
+    job = experiment.assemble(start, list(methods), federation, settings, seed)
+    with one_thread(), ExitStack() as exits:
+        pool = exits.enter_context(WorkerPool(workers)) if workers > 1 else None
+        server = Server(job)
+        backend = experiment.connect(job, federation, choose(job.model, job.spec, cohort), pool)
+        lines = list(experiment.rounds(server, backend, federation, 1, rounds, evaluate_every))
+    final = copy.deepcopy(job.model)
+    final.load_state_dict(server.params)
+    final.extras.clear()
+    return Run(final.eval(), lines)

@@ -1,0 +1,74 @@
+"""What a backend is, and what those that simulate the clients on this machine have in common."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+
+from ..core.client import Job, cohorts, new_state
+from ..core.data import TrainData
+from ..core.wire import SHARED, Payload, Reply, Task
+
+Cohort = tuple[list[Task], list[Payload]]
+Answers = list[tuple[Reply, Payload]]
+
+
+class Backend(Protocol):
+    """Carries tasks to clients and brings their replies back, in the order of the tasks."""
+
+    states: dict[int, Payload]  # the memory of the clients that live here, by client
+
+    def run(self, tasks: Sequence[Task]) -> list[Reply]: ...
+
+
+class LocalBackend(ABC):
+    """Keeps the clients' state and groups tasks into cohorts, whose size does not depend on the workers."""
+
+    def __init__(self, job: Job, data: TrainData, cohort: int) -> None:
+        self.job, self.data, self.cohort = job, data, cohort
+        self.states: dict[int, Payload] = {}
+
+    def run(self, tasks: Sequence[Task]) -> list[Reply]:
+        states = [self._state(task) for task in tasks]
+        groups = cohorts(tasks, states, self.cohort)
+        answers = self._answer([([tasks[i] for i in g], [states[i] for i in g]) for g in groups])
+        replies: dict[int, Reply] = {}
+        for group, answer in zip(groups, answers, strict=True):
+            for i, (reply, state) in zip(group, answer, strict=True):
+                replies[i] = reply
+                if tasks[i].kind == "train":
+                    kept = {k: v for k, v in states[i].items() if k.startswith(SHARED)}
+                    self.states[tasks[i].client] = kept | state
+        return [replies[i] for i in range(len(tasks))]
+
+    @abstractmethod
+    def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
+        """Let every cohort answer, in order."""
+
+    def _state(self, task: Task) -> Payload:
+        known = self.states.get(task.client)
+        news = {k: v for k, v in task.payload.items() if k.startswith(SHARED)}
+        return (new_state(self.job) if known is None else known) | news
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread: the last bits of a sum depend on how many share it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def usable_cores() -> int:
+    """Count the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

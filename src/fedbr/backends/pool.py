@@ -1,0 +1,140 @@
+"""Cohorts spread over processes with one torch thread each. Messages are the bytes of the wire format."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+import torch.multiprocessing as mp
+
+from ..core.client import Job, handle
+from ..core.data import TrainData
+from ..core.errors import InputError, RunError
+from ..core.wire import SHARED, Payload, Reply, Task, pack, unpack
+from .base import Answers, Cohort, LocalBackend
+
+PREPARE = b"prepare"  # announces the constants of a run
+
+
+class WorkerPool:
+    """Processes that stay alive from run to run; spawned, so that it works on every system."""
+
+    def __init__(self, workers: int) -> None:
+        context = mp.get_context("spawn")
+        self.connections: list[Connection] = []
+        self.processes: list[Any] = []
+        for i in range(workers):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs,), name=f"fedbr-worker-{i}", daemon=True)
+            process.start()
+            theirs.close()
+            self.connections.append(ours)
+            self.processes.append(process)
+
+    def prepare(self, job: Job, data: TrainData) -> None:
+        """Give every worker the run's constants; tensors go through shared memory."""
+        for connection in self.connections:
+            try:
+                connection.send_bytes(PREPARE)
+                connection.send((job, data))
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise InputError(
+                    f"workers = {len(self.connections)}: cannot send the run to them ({error}); use 1"
+                ) from error
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.join(timeout=1)
+            if process.is_alive():
+                process.kill()
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class PoolBackend(LocalBackend):
+    def __init__(self, job: Job, data: TrainData, cohort: int, pool: WorkerPool) -> None:
+        super().__init__(job, data, cohort)
+        self.pool = pool
+        pool.prepare(job, data)
+
+    def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
+        waiting = list(range(len(work)))[::-1]
+        busy: dict[Connection, int] = {}
+        idle = list(self.pool.connections)
+        answers: dict[int, Answers] = {}
+        while waiting or busy:
+            while waiting and idle:
+                connection, i = idle.pop(), waiting.pop()
+                try:
+                    connection.send_bytes(_pack_work(*work[i]))
+                except OSError as error:
+                    raise RunError("a worker process died; is there enough memory?") from error
+                busy[connection] = i
+            for ready in wait(list(busy)):
+                assert isinstance(ready, Connection)
+                try:
+                    blob = ready.recv_bytes()
+                except (EOFError, OSError) as error:
+                    raise RunError("a worker process died; is there enough memory?") from error
+                answers[busy.pop(ready)] = _unpack_answers(blob)
+                idle.append(ready)
+        return [answers[i] for i in range(len(work))]
+
+
+def _work(connection: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    torch.set_num_threads(1)
+    try:
+        while True:
+            if (blob := connection.recv_bytes()) == PREPARE:
+                job, data = connection.recv()
+            else:
+                connection.send_bytes(_answer(job, data, blob))
+    except (EOFError, OSError):
+        pass  # the parent is gone
+
+
+def _answer(job: Job, data: TrainData, blob: bytes) -> bytes:
+    try:
+        answers = handle(job, data, *_unpack_work(blob))
+    except InputError as error:
+        return pack({"error": str(error), "kind": "input"}, {})
+    except Exception as error:  # whatever a method of the user's raises must reach the user
+        return pack({"error": f"{type(error).__name__}: {error}", "kind": "run"}, {})
+    replies = [{"client": r.client, "num_examples": r.num_examples, "metrics": r.metrics} for r, _ in answers]
+    payloads: dict[str, Payload] = {}
+    for i, (reply, state) in enumerate(answers):
+        payloads |= {f"reply/{i}": reply.payload, f"state/{i}": state}
+    return pack({"replies": replies}, payloads)
+
+
+def _pack_work(tasks: list[Task], states: list[Payload]) -> bytes:
+    header = [{"kind": t.kind, "client": t.client, "round": t.round} for t in tasks]
+    payload = {k: v for k, v in tasks[0].payload.items() if not k.startswith(SHARED)}  # those are in the states
+    return pack(header, {"task": payload} | {f"state/{i}": s for i, s in enumerate(states)})
+
+
+def _unpack_work(blob: bytes) -> tuple[list[Task], list[Payload]]:
+    header, payloads = unpack(blob)
+    tasks = [Task(payload=payloads["task"], **fields) for fields in header]
+    return tasks, [payloads[f"state/{i}"] for i in range(len(tasks))]
+
+
+def _unpack_answers(blob: bytes) -> Answers:
+    header, payloads = unpack(blob)
+    if "error" in header:
+        raise (InputError if header["kind"] == "input" else RunError)(header["error"])
+    return [
+        (Reply(payload=payloads[f"reply/{i}"], **fields), payloads[f"state/{i}"])
+        for i, fields in enumerate(header["replies"])
+    ]

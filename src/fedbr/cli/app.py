@@ -1,0 +1,75 @@
+"""Commands, their options, and what their ends mean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+import typer
+
+from .. import __version__
+from ..core.errors import InputError, RunError
+from . import list_, report, run
+
+app = typer.Typer(
+    help="Federated learning on heterogeneous data: FedBR, its baselines, and honest comparisons.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("run")(run.run)
+app.command("report")(report.report)
+app.command("list")(list_.list_)
+
+SPREAD = {"--set": "=", "--methods": ""}  # options that take several values; what a value has in it
+
+
+@app.callback(invoke_without_command=True)
+def root(version: bool = typer.Option(False, "--version", help="Show the version.")) -> None:
+    if version:
+        typer.echo(f"fedbr {__version__}")
+        raise typer.Exit
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        code = typer.main.get_command(app)(args=spread(arguments), prog_name="fedbr", standalone_mode=False)
+        return int(code or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.format_message())
+        return 0
+    except click.exceptions.Abort:
+        return 130
+    except click.ClickException as error:
+        return fail(error.format_message(), 2)
+    except InputError as error:
+        return fail(str(error), 2)
+    except RunError as error:
+        return fail(str(error), 1)
+    except BrokenPipeError:  # the reader of our output went away
+        return 0
+
+
+def fail(message: str, code: int) -> int:
+    print(f"fedbr: {message}", file=sys.stderr)
+    return code
+
+
+def spread(arguments: Sequence[str]) -> list[str]:
+    """Let an option have several values: --methods a b becomes --methods a --methods b."""
+    out: list[str] = []
+    option = None
+    for argument in arguments:
+        if argument in SPREAD:
+            option = argument
+            continue
+        takes = option is not None and not argument.startswith("-") and SPREAD[option] in argument
+        if takes and option is not None:
+            out += [option, argument]
+        else:
+            option = None
+            out.append(argument)
+    return out

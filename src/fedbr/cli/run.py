@@ -1,0 +1,80 @@
+"""fedbr run: train every stack of a recipe, show progress, print the comparison."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+RECIPE = typer.Argument("digits", help="A shipped recipe (fedbr list recipes) or a TOML file.")
+SET = typer.Option([], "--set", metavar="KEY=VALUE ...", help="Change the recipe, such as train.rounds=5.")
+METHODS = typer.Option([], "--methods", metavar="STACK ...", help="Compare these instead: fedavg fedbr mixup+fedbr.")
+OUT = typer.Option(None, "--out", metavar="DIR", help="Result folder; default: runs/<recipe>.")
+WORKERS = typer.Option(None, "--workers", min=1, help="Processes; changes no result. Default: one per core.")
+FRESH = typer.Option(False, "--fresh", help="Start over instead of resuming.")
+
+
+def run(
+    recipe: str = RECIPE,
+    set_: list[str] = SET,
+    methods: list[str] = METHODS,
+    out: Path | None = OUT,
+    workers: int | None = WORKERS,
+    fresh: bool = FRESH,
+) -> int:
+    """Train every stack of a recipe for every seed, and compare them.
+
+    Started again with the same folder it resumes, to the bit.
+    """
+    from .. import config, experiment
+    from .tables import show
+
+    chosen = config.load(recipe, set_, methods)
+    folder = out or Path("runs") / chosen.name
+    watch = Watcher(chosen)
+    try:
+        with watch.progress:
+            results = experiment.run(chosen, folder, workers or experiment.default_workers(chosen), fresh, watch)
+    except KeyboardInterrupt:
+        again = shlex.join(["fedbr", *(a for a in sys.argv[1:] if a != "--fresh")])
+        print(f"\nfedbr: interrupted; every finished round is safe. Go on with: {again}", file=sys.stderr)
+        return 130
+    show(results)
+    print(f"Results: {folder}   Report: fedbr report {shlex.quote(str(folder))}")
+    return 1 if any(r["diverged"] for r in results["runs"]) else 0
+
+
+class Watcher:
+    """The progress bar: quiet when piped."""
+
+    def __init__(self, recipe: Any) -> None:
+        console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("round {task.completed}/{task.total}"),
+            TextColumn("{task.fields[accuracy]}"),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, console=console, disable=not console.is_terminal)
+        self.rounds = recipe.train.rounds
+        self.several = len(recipe.train.seeds) > 1
+        self.task: Any = None
+        self.shown = ""
+        warnings.showwarning = lambda message, *_: self.progress.console.print(f"fedbr: {message}", highlight=False)
+
+    def __call__(self, label: str, seed: int, line: dict[str, Any] | None) -> None:
+        if line is None:
+            name = f"{label}, seed {seed}" if self.several else label
+            self.shown = ""
+            self.task = self.progress.add_task(name, total=self.rounds, accuracy="")
+            return
+        if line["accuracy"] is not None:
+            self.shown = f"accuracy {line['accuracy'] * 100:.1f} %"
+        self.progress.update(self.task, completed=line["round"], accuracy=self.shown)

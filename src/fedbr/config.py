@@ -1,0 +1,295 @@
+"""The recipe: what to train on what, as TOML, checked before anything is written."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+import tomli_w
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from . import methods as method_table
+from . import models as model_table
+from .core.errors import InputError, unknown
+from .core.method import Method, check_stack
+from .data import DATASETS, PARTITIONS
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+class DataConfig(Section):
+    name: str = Field("digits", description="data set")
+    path: str = Field("", description="where its files are, for those that need files")
+    clients: int = Field(10, ge=1, description="number of clients")
+    partition: str = Field("lda-prior", description="how samples are dealt to clients")
+    alpha: float = Field(0.1, gt=0, description="lda, lda-prior, quantity: concentration")
+    shards_per_client: int = Field(2, ge=1, description="shards: how many each client gets")
+    proxy: str = Field("", description="public samples for mixtures: photos or noise")
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.name not in DATASETS:
+            raise unknown("data.name", self.name, DATASETS)
+        if self.partition not in PARTITIONS:
+            raise unknown("data.partition", self.partition, PARTITIONS)
+        return self
+
+
+class ModelConfig(BaseModel):
+    """The name of a model, and beside it the options of that model."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    name: str = Field("cnn", description="model")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if ":" not in self.name:
+            if self.name not in model_table.MODELS:
+                raise unknown("model.name", self.name, model_table.MODELS)
+            validated(model_table.MODELS[self.name], self.options, "model")
+        return self
+
+
+class TrainConfig(Section):
+    rounds: int = Field(40, ge=1, description="communication rounds")
+    local_steps: int = Field(50, ge=1, description="steps of every client in a round")
+    batch_size: int = Field(32, ge=1, description="samples in a step, drawn with replacement")
+    lr: float = Field(0.01, gt=0, description="learning rate of the clients' SGD")
+    momentum: float = Field(0.0, ge=0, lt=1, description="within a round; the optimiser is fresh in each")
+    weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
+    clients_per_round: int | None = Field(None, ge=1, description="drawn anew each round; default: all")
+    aggregate: Literal["uniform", "samples"] = Field("uniform", description="weights of the clients' models")
+    evaluate_every: int = Field(1, ge=0, description="rounds between tests; 0: only at the end")
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_as_list)] = Field(
+        [0], min_length=1, description="one run of every stack for each"
+    )
+    cohort: Annotated[int, Field(ge=1)] | Literal["auto"] = Field("auto", description="clients that train together")
+    dtype: Literal["float32", "float64"] = Field("float32", description="precision")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise InputError(f"train.seeds = {self.seeds}: a seed is there twice")
+        return self
+
+
+Accuracy = Annotated[float, Field(gt=0, le=1)]
+
+
+class MetricsConfig(Section):
+    targets: Annotated[list[Accuracy], BeforeValidator(_as_list)] = Field(
+        [0.5, 0.6, 0.7, 0.8, 0.9], description="accuracies whose first round is recorded"
+    )
+    target: Accuracy = Field(0.8, description="the one of them that the comparison table shows")
+
+
+class Stack(Section):
+    """One side of a comparison: a label and the methods in the order in which they act."""
+
+    label: str = Field(min_length=1, max_length=60)
+    methods: list[dict[str, Any]] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, values: Any) -> Any:
+        """Accept a bare name for a method with default parameters; fill in all defaults."""
+        if not isinstance(values, dict) or not isinstance(values.get("methods", []), list):
+            return values
+        label = values.get("label", "?")
+        built = [_method(m, f"compare[{label}].methods") for m in values.get("methods", [])]
+        check_stack([m for m in built if m is not None])
+        filled = [{"name": m.name, **m.model_dump(exclude_none=True)} for m in built if m is not None]
+        return values | {"methods": filled}
+
+    def build(self) -> list[Method]:
+        return [method_table.build(m["name"], {k: v for k, v in m.items() if k != "name"}) for m in self.methods]
+
+
+class Recipe(Section):
+    name: str = Field("unnamed", pattern=r"^[\w.+-]+$")
+    data: DataConfig = Field(default_factory=DataConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    train: TrainConfig = Field(default_factory=TrainConfig)
+    metrics: MetricsConfig = Field(default_factory=MetricsConfig)
+    compare: list[Stack] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        labels = [stack.label for stack in self.compare]
+        if len(set(labels)) < len(labels):
+            raise InputError(f"compare: a label is there twice among {', '.join(labels)}")
+        if (self.train.clients_per_round or 0) > self.data.clients:
+            raise InputError(
+                f"train.clients_per_round = {self.train.clients_per_round}: there are only "
+                f"{self.data.clients} clients (data.clients)"
+            )
+        return self
+
+    def to_toml(self) -> str:
+        """Write the whole recipe, defaults included."""
+        return tomli_w.dumps(self.model_dump(exclude_none=True))
+
+
+def shipped() -> list[str]:
+    """Name the recipes that come with the package."""
+    root = resources.files("fedbr") / "recipes"
+    return sorted(p.name.removesuffix(".toml") for p in root.iterdir() if p.name.endswith(".toml"))
+
+
+def load(name: str, overrides: Sequence[str] = (), stacks: Sequence[str] = ()) -> Recipe:
+    """Read a shipped recipe or a TOML file; apply ``key=value`` overrides and stacks such as "mixup+fedbr"."""
+    values = _read(name)
+    if stacks:
+        values["compare"] = [_short(stack) for stack in stacks]
+    for override in overrides:
+        _set(values, override)
+    return parse(values)
+
+
+def parse(values: Mapping[str, Any]) -> Recipe:
+    """Check a recipe."""
+    return validated(Recipe, values, "")
+
+
+def _read(name: str) -> dict[str, Any]:
+    if name in shipped():
+        text = (resources.files("fedbr") / "recipes" / f"{name}.toml").read_text("utf-8")
+        return tomllib.loads(text)
+    path = Path(name)
+    if path.suffix != ".toml" and not path.exists():
+        error = unknown("recipe", name, shipped())
+        raise InputError(f"{error}, or a TOML file")
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"recipe = {name!r}: cannot read it ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"recipe = {name!r}: not TOML ({error})") from error
+
+
+def _short(text: str) -> dict[str, Any]:
+    """Read "mixup+fedbr"; "fedavg" is the empty stack."""
+    names = [n for n in text.split("+") if n != "fedavg"]
+    if "" in names:
+        raise InputError(f"--methods {text!r}: names joined by '+', such as mixup+fedbr")
+    titles = [getattr(method_table.METHODS.get(n), "__name__", n) for n in names]
+    return {"label": " + ".join(titles) or "FedAvg", "methods": names}
+
+
+def _method(value: Any, where: str) -> Method | None:
+    name, options = (value, {}) if isinstance(value, str) else (None, {})
+    if isinstance(value, dict):
+        name, options = value.get("name"), {k: v for k, v in value.items() if k != "name"}
+    if not isinstance(name, str):
+        raise InputError(f"{where} = {value!r}: a name, or a table with a name and parameters")
+    if name == "fedavg":  # what the runtime does by itself
+        if options:
+            raise InputError(f"{where}: fedavg has no parameters, not {', '.join(options)}")
+        return None
+    if name not in method_table.METHODS:
+        raise unknown(where, name, [*method_table.METHODS, "fedavg"])
+    return validated(method_table.METHODS[name], options, name)
+
+
+def _set(values: dict[str, Any], override: str) -> None:
+    """Apply one ``key=value``; ``fedbr.lam=1`` reaches that method in every stack that has it."""
+    key, equals, text = override.partition("=")
+    path = key.strip().split(".")
+    if not equals or (len(path) < 2 and path != ["name"]):
+        raise InputError(f"--set {override!r}: wants section.key=value, such as train.rounds=5")
+    if path[0] in method_table.METHODS:
+        _set_method(values, path[0], path[1:], _value(text))
+        return
+    target: Any = values
+    for i, part in enumerate(path[:-1]):
+        if isinstance(target, list):
+            if not part.isdigit() or int(part) >= len(target):
+                raise InputError(
+                    f"--set {override!r}: {'.'.join(path[:i])} has entries 0 to {len(target) - 1}, not {part}"
+                )
+            target = target[int(part)]
+        else:
+            target = target.setdefault(part, {})
+        if not isinstance(target, dict | list):
+            raise InputError(f"--set {override!r}: {'.'.join(path[: i + 1])} is not a table")
+    if isinstance(target, list):
+        raise InputError(f"--set {override!r}: name a key inside {'.'.join(path[:-1])}")
+    target[path[-1]] = _value(text)
+
+
+def _set_method(values: dict[str, Any], name: str, path: Sequence[str], value: Any) -> None:
+    found = False
+    for stack in values.get("compare", []):
+        listed = stack.get("methods", [])
+        for i, entry in enumerate(listed):
+            entry = {"name": entry} if isinstance(entry, str) else entry
+            if entry.get("name") == name:
+                listed[i] = entry | {".".join(path): value}
+                found = True
+    if not found:
+        raise InputError(f"--set {name}.{'.'.join(path)}: no stack of the recipe has {name!r}")
+
+
+def _value(text: str) -> Any:
+    """Read a value as TOML would; what TOML cannot read is a word, with commas a list."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        if "," in text:
+            return [_value(part.strip()) for part in text.split(",") if part.strip()]
+        return text.strip()
+
+
+def validated(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Validate, and turn the first complaint (unknown keys first) into one line."""
+    try:
+        return cls(**values)
+    except ValidationError as error:
+        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, InputError):
+            raise cause from None
+        raise _explain(cls, first, where) from None
+
+
+def _explain(cls: type[BaseModel], error: Any, where: str) -> InputError:
+    path = [str(p) for p in error["loc"] if "-" not in str(p)]  # pydantic's own words for members of a union
+    key = ".".join([where, *path] if where else path)
+    if error["type"] == "extra_forbidden":
+        hint = str(unknown("", path[-1], _fields(cls, path[:-1]))).split("; ", 1)[1]
+        return InputError(f"{key} = {error['input']!r}: unknown key; {hint}")
+    shown = "" if error["type"] == "missing" else f" = {error['input']!r}"
+    return InputError(f"{key}{shown}: {error['msg'][:1].lower()}{error['msg'][1:]}")
+
+
+def _fields(cls: type[BaseModel], path: Iterable[str]) -> list[str]:
+    """Name the keys that are allowed at a place of the recipe."""
+    for part in path:
+        if part in cls.model_fields:
+            inner = cls.model_fields[part].annotation
+            inner = Stack if part == "compare" else inner
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                cls = inner
+    return list(cls.model_fields)
+
+
+def headline(name: str) -> str:
+    """Return the first line of a shipped recipe, which says what it is for."""
+    text = (resources.files("fedbr") / "recipes" / f"{name}.toml").read_text("utf-8")
+    return text.splitlines()[0].removeprefix("#").strip()

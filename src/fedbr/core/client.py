@@ -1,0 +1,159 @@
+"""All that happens on clients. They have no memory: state comes in and goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .data import Spec, TrainData
+from .method import Batch, ClientContext, Method, soft_cross_entropy
+from .model import CohortModel, FedModel
+from .rng import stream, torch_stream
+from .wire import SHARED, Payload, Reply, State, Task
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything about a run that does not change, the same on every side."""
+
+    methods: Sequence[Method]
+    model: FedModel  # the architecture and the initial weights
+    spec: Spec
+
+
+Stack = Sequence[tuple[Method, ClientContext]]
+
+
+def handle(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]) -> list[tuple[Reply, Payload]]:
+    """Answer one cohort's tasks; return each client's reply and new state."""
+    if tasks[0].kind == "contribute":
+        return [(_contribute(job, data, task), state) for task, state in zip(tasks, states, strict=True)]
+    # For layers that draw (dropout), which train one client at a time.
+    with torch_stream(job.spec.seed, "layers", tasks[0].round, tasks[0].client):
+        return _train(job, data, tasks, states)
+
+
+def new_state(job: Job) -> Payload:
+    """Return the state of a client that never trained."""
+    return {m.name: state for m in job.methods if (state := m.init_client(job.model))}
+
+
+def cohorts(tasks: Sequence[Task], states: Sequence[Payload], size: int) -> list[list[int]]:
+    """Group tasks (by position) that can train together: same kind of task, same kind of state."""
+    groups: dict[object, list[int]] = {}
+    for i, (task, state) in enumerate(zip(tasks, states, strict=True)):
+        schema = [(s, k, tuple(v.shape)) for s, section in state.items() for k, v in section.items()]
+        groups.setdefault((task.kind, task.round, *sorted(schema)), []).append(i)
+    return [g[i : i + size] for g in groups.values() for i in range(0, len(g), size)]
+
+
+def _contribute(job: Job, data: TrainData, task: Task) -> Reply:
+    x, y = data.of(task.client, job.spec.dtype)
+    payload = {
+        m.name: m.contribute(x, y, job.spec, stream(job.spec.seed, m.name, "contribute", task.round, task.client))
+        for m in job.methods
+        if m.asks_clients
+    }
+    return Reply(task.client, len(x), {k: v for k, v in payload.items() if v})
+
+
+def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]) -> list[tuple[Reply, Payload]]:
+    spec, received, round = job.spec, tasks[0].payload, tasks[0].round
+    clients = [t.client for t in tasks]
+    local = CohortModel(job.model, received["model"], len(tasks), len(spec.shape))
+    optimizers = {
+        name: torch.optim.SGD(
+            params.values(), lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay, foreach=True
+        )
+        for name, params in local.groups.items()
+    }
+
+    def descend(loss: Tensor, group: str = "model") -> None:
+        # Clients share no weights: the gradient of the sum is each client's own gradient.
+        params = local.groups[group]
+        grads = torch.autograd.grad(loss.sum(), tuple(params.values()), allow_unused=True, materialize_grads=True)
+        for parameter, grad in zip(params.values(), grads, strict=True):
+            parameter.grad = grad
+        for method, ctx in stack:
+            method.on_grad(ctx, params)
+        optimizers[group].step()
+
+    def context(method: Method) -> ClientContext:
+        return ClientContext(
+            clients=torch.tensor(clients),
+            round=round,
+            spec=spec,
+            model=local,
+            global_params=received["model"],
+            rngs=[stream(spec.seed, method.name, round, c) for c in clients],
+            descend=descend,
+            sampler=lambda rngs, shape: data.draw(clients, rngs, shape, spec.dtype),
+            state=_stack([s.get(method.name, {}) for s in states]),
+            received=received.get(method.name, {}),
+            shared={**states[0], **received}.get(SHARED + method.name, {}),
+        )
+
+    stack = [(m, context(m)) for m in job.methods]
+    losses = list(_steps(local, stack, _batches(data, clients, round, spec), descend))
+    uploads = {m.name: _unstack(up) for m, ctx in stack if (up := m.finish(ctx))}
+    uploads["model"] = _unstack({k: v.detach() for k, v in local.weights.items()})
+    memory = {m.name: _unstack(ctx.state) for m, ctx in stack if ctx.state}
+    metrics = _summary(losses)
+    return [
+        (
+            Reply(client, len(data.parts[client]), {k: v[i] for k, v in uploads.items()}, metrics[i]),
+            {k: {n: t.clone() for n, t in v[i].items()} for k, v in memory.items()},
+        )
+        for i, client in enumerate(clients)
+    ]
+
+
+def _steps(
+    local: CohortModel, stack: Stack, batches: Iterator[Batch], descend: Callable[[Tensor], None]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Do the local steps; yield the cross-entropy and the whole loss of each, [C]."""
+    for method, ctx in stack:
+        method.begin(ctx)
+    for batch in batches:
+        for method, ctx in stack:
+            batch = method.on_batch(ctx, batch)
+        out = local(batch.x)
+        cross_entropy = loss = soft_cross_entropy(out.logits, batch.y)
+        for method, ctx in stack:
+            if (term := method.loss(ctx, batch, out)) is not None:
+                if term.shape != loss.shape:
+                    raise ValueError(f"{method.name}.loss must return one value per client [C], not {term.shape}")
+                loss = loss + term
+        descend(loss)
+        yield cross_entropy.detach(), loss.detach()
+
+
+def _batches(data: TrainData, clients: Sequence[int], round: int, spec: Spec) -> Iterator[Batch]:
+    """Every client draws from its own data with its own stream; one gather per step serves all."""
+    rngs = [stream(spec.seed, "batches", round, c) for c in clients]
+    index = data.positions(clients, rngs, (spec.local_steps, spec.batch_size))
+    for step in range(spec.local_steps):
+        yield Batch(*data.see(index[:, step], spec.dtype), step)
+
+
+def _summary(losses: Sequence[tuple[Tensor, Tensor]]) -> list[dict[str, float]]:
+    """One dictionary per client; the only look at values, so that no step has to wait for one."""
+    cross_entropy, whole = (torch.stack(column) for column in zip(*losses, strict=True))  # [steps, C]
+    bad = ~whole.isfinite()
+    first = torch.where(bad.any(0), bad.int().argmax(0), -1)
+    return [
+        {"loss": loss, "bad_step": float(step)}
+        for loss, step in zip(cross_entropy.mean(0).tolist(), first.tolist(), strict=True)
+    ]
+
+
+def _stack(states: Sequence[State]) -> State:
+    return {k: torch.stack([s[k] for s in states]) for k in states[0]}
+
+
+def _unstack(state: State) -> list[State]:
+    size = len(next(iter(state.values())))
+    return [{k: v[i] for k, v in state.items()} for i in range(size)]

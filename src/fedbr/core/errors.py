@@ -1,0 +1,30 @@
+"""The errors that users are meant to read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """The input is wrong: one line that names the key, the value and what is allowed (exit code 2)."""
+
+
+class RunError(RuntimeError):
+    """The run failed for a reason that the user can read (exit code 1)."""
+
+
+class Diverged(RunError):
+    """A loss or a weight of one client is no longer finite."""
+
+    def __init__(self, round: int, client: int, what: str) -> None:
+        super().__init__(f"round {round}, client {client}: {what}")
+        self.round, self.client, self.what = round, client, what
+
+
+def unknown(what: str, name: object, allowed: Iterable[str]) -> InputError:
+    """Refuse a name, and suggest the nearest one that exists."""
+    names = sorted(allowed)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return InputError(f"{what} = {name!r} is unknown; {hint}allowed: {', '.join(names)}")

@@ -1,0 +1,181 @@
+"""The one interface that an algorithm implements: a few hooks, all of which do nothing by default.
+
+On clients, C of them train at once. What belongs to a client has a leading client axis: batch.x
+[C, B, ...], out.logits [C, B, K], p.grad [C, ...], ctx.state[k] [C, ...]. What the server sent (received,
+shared, global_params) has none, and broadcasts. So: count dimensions from the end (dim=-1), average over
+dim 1 (the batch), and return one value per client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from .data import Spec
+from .errors import InputError
+from .model import CohortModel, FedModel, Output
+from .wire import Reply, State
+
+Sharing = Literal["never", "once", "round"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    x: Tensor  # [C, B, ...]
+    y: Tensor  # [C, B, K], soft labels: mixed and one-hot targets are the same thing
+    step: int
+
+
+@dataclass
+class ClientContext:
+    """All that a method may see on the clients of a cohort during one round."""
+
+    clients: Tensor  # [C], who trains
+    round: int
+    spec: Spec
+    model: CohortModel
+    global_params: State
+    rngs: Sequence[np.random.Generator]  # one stream per client, the method's own: see draw
+    descend: Callable[..., None]  # descend(loss [C], group): the only place where weights change
+    sampler: Callable[[Sequence[np.random.Generator], tuple[int, ...]], tuple[Tensor, Tensor]]
+    state: State = field(default_factory=dict)  # this method's memory, [C, ...]
+    received: State = field(default_factory=dict)  # this method's section of the task
+    shared: State = field(default_factory=dict)  # what this method's ``share`` made
+    scratch: dict[str, Tensor] = field(default_factory=dict)  # forgotten at the end of the round
+
+    def draw(self, f: Callable[[np.random.Generator], Any]) -> Tensor:
+        """Let every client draw from its own stream: [C, ...]."""
+        return torch.from_numpy(np.stack([f(r) for r in self.rngs]))
+
+    def local_samples(self, *shape: int) -> tuple[Tensor, Tensor]:
+        """Let every client draw some of its own training samples: x [C, *shape, ...], y [C, *shape, K]."""
+        return self.sampler(self.rngs, shape)
+
+
+@dataclass
+class ServerContext:
+    """All that a method may see on the server at the end of a round."""
+
+    round: int
+    spec: Spec
+    replies: Sequence[Reply]
+    old_params: State
+    new_params: State
+
+
+class Method(BaseModel):
+    """A federated algorithm as a set of hooks.
+
+    An instance holds hyper-parameters only: the fields of the class, checked when it is made. Whatever must be
+    remembered lives in the ``State`` dictionaries that the runtime keeps, ships, counts and checkpoints.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+    name: ClassVar[str]
+    paper: ClassVar[str] = ""
+
+    # Before training, or before a round. No client axis.
+    def check(self, spec: Spec, sizes: Sequence[int]) -> None:
+        """Refuse, with an InputError, clients of these sizes that the method cannot train."""
+
+    def extra_module(self, model: FedModel, spec: Spec) -> nn.Module | None:
+        """Return a trainable module to federate along with the model."""
+        return None
+
+    @property
+    def sharing(self) -> Sharing:
+        """Say when ``share`` makes data for all clients."""
+        return "never" if type(self).share is Method.share else "once"
+
+    @property
+    def asks_clients(self) -> bool:
+        """Say whether ``share`` wants the clients' contributions."""
+        return type(self).contribute is not Method.contribute
+
+    def contribute(self, x: Tensor, y: Tensor, spec: Spec, rng: np.random.Generator) -> State:
+        """Client: what it reveals to ``share``. With ``finish`` and the weights, all that it ever reveals."""
+        return {}
+
+    def share(self, contributions: Sequence[State], spec: Spec, rng: np.random.Generator) -> State:
+        """Server: what every client receives."""
+        return {}
+
+    # Each round, on the server. No client axis.
+    def init_server(self, model: FedModel, spec: Spec) -> State:
+        """Return the server's memory at the start."""
+        return {}
+
+    def broadcast(self, state: State) -> State:
+        """Return what to send with the global model."""
+        return {}
+
+    def weigh(self, state: State, replies: Sequence[Reply]) -> Tensor | None:
+        """Return the aggregation weights, one per reply; None leaves the choice to the server."""
+        return None
+
+    def update_server(self, state: State, ctx: ServerContext) -> None:
+        """Update ``state`` in place after aggregation; may replace ``ctx.new_params``."""
+
+    # Each round, on C clients.
+    def init_client(self, model: FedModel) -> State:
+        """Return the memory of one client that never trained. No client axis."""
+        return {}
+
+    def begin(self, ctx: ClientContext) -> None:
+        """Prepare, before the first local step."""
+
+    def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
+        """Return the batch to train on."""
+        return batch
+
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
+        """Return a term to add to the cross-entropy: [C]."""
+        return None
+
+    def on_grad(self, ctx: ClientContext, params: State) -> None:
+        """Edit ``p.grad`` in place, before the optimiser step."""
+
+    def finish(self, ctx: ClientContext) -> State:
+        """Update ``ctx.state``; return what to upload, [C, ...]."""
+        return {}
+
+
+def soft_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Return one value per client: [C, B, K], [C, B, K] -> [C]."""
+    return -(logits.log_softmax(dim=-1) * y).sum(dim=-1).mean(dim=-1)
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Return the cosine similarity over the last dimension."""
+    return F.cosine_similarity(a, b, dim=-1)
+
+
+def take(t: Tensor, index: Tensor) -> Tensor:
+    """Let every client pick its own samples: t[c, index[c]]."""
+    return t[torch.arange(len(t))[:, None], index]
+
+
+def per_client(value: Tensor, like: Tensor) -> Tensor:
+    """Reshape [C] to [C, 1, ...], ready to multiply with ``like``."""
+    return value.to(like.dtype).view(-1, *[1] * (like.dim() - 1))
+
+
+def check_stack(methods: Sequence[Method]) -> None:
+    """Refuse what cannot be combined, with the reason."""
+    names = [m.name for m in methods]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"methods = {'+'.join(names)}: {name!r} is there twice; list a method once")
+    weighers = [m.name for m in methods if type(m).weigh is not Method.weigh]
+    if len(weighers) > 1:
+        raise InputError(
+            f"methods = {'+'.join(names)}: {' and '.join(weighers)} both choose the aggregation weights; keep one"
+        )

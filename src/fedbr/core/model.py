@@ -1,0 +1,108 @@
+"""The one model shape that every method can rely on, and the models of a whole cohort."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from . import stacked
+from .wire import State
+
+
+class Output(NamedTuple):
+    features: Tensor
+    logits: Tensor
+
+
+class FedModel(nn.Module):
+    """A feature extractor and a classifier; ``extras`` holds what methods add, and is federated too."""
+
+    def __init__(
+        self, encoder: nn.Module, num_features: int, num_classes: int, classifier: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.classifier = nn.Linear(num_features, num_classes) if classifier is None else classifier
+        self.extras = nn.ModuleDict()
+        self.num_features = num_features
+        self.num_classes = num_classes
+
+    def forward(self, x: Tensor) -> Output:
+        features = self.encoder(x)
+        return Output(features, self.classifier(features))
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Return the most likely class of each sample, in eval mode."""
+        was_training = self.training
+        self.eval()
+        with torch.inference_mode():
+            classes: Tensor = self(x).logits.argmax(dim=-1)
+        self.train(was_training)
+        return classes
+
+
+class CohortModel:
+    """The models of C clients: every weight has a leading client axis, one call runs all."""
+
+    def __init__(self, model: FedModel, weights: State, size: int, sample_dims: int) -> None:
+        self.module, self.size, self.sample_dims = model.train(), size, sample_dims
+        self.weights = {k: v.expand(size, *v.shape).clone() for k, v in weights.items()}
+        self.groups: dict[str, State] = {"model": {}}  # each extra module is a group of its own
+        for key, p in model.named_parameters():
+            group = key.split(".")[1] if key.startswith("extras.") else "model"
+            if p.requires_grad:
+                self.groups.setdefault(group, {})[key] = self.weights[key].requires_grad_()
+        paths = ["encoder", "classifier", *(f"extras.{name}" for name in model.extras)]
+        self._plans = {path: self._plan(path, self.weights) for path in paths}
+
+    def __call__(self, x: Tensor) -> Output:
+        """Run [C, B, ...]; without the client axis, all clients see the same samples."""
+        return self._run(self._plans, self._own(x))
+
+    def extra(self, name: str, z: Tensor) -> Tensor:
+        """Run a method's own module, [C, n, ...]."""
+        return stacked.run(self._plans[f"extras.{name}"], z)
+
+    @torch.no_grad()
+    def frozen(self, weights: State, x: Tensor) -> Output:
+        """Run at other weights, in eval mode, without gradients.
+
+        Weights may be what the server sent (no client axis) or what each client kept (client axis); so may x.
+        """
+        key = next(iter(weights))
+        self.module.eval()
+        try:
+            if weights[key].dim() == self.weights[key].dim():
+                plans = {path: self._plan(path, weights) for path in ("encoder", "classifier")}
+                return self._run(plans, self._own(x))
+            if x.dim() == self.sample_dims + 2:  # the same weights for all clients: one large batch
+                out = functional_call(self.module, weights, (x.flatten(0, 1),))
+                return Output(*(t.unflatten(0, x.shape[:2]) for t in out))
+            shared: Output = functional_call(self.module, weights, (x,))
+            return shared
+        finally:
+            self.module.train()
+
+    @torch.no_grad()
+    def load(self, weights: State) -> None:
+        """Set weights, with or without a client axis."""
+        for key, value in weights.items():
+            self.weights[key].copy_(value)
+
+    def snapshot(self) -> State:
+        """Copy all weights, [C, ...]."""
+        return {k: v.detach().clone() for k, v in self.weights.items()}
+
+    def _own(self, x: Tensor) -> Tensor:
+        return x.expand(self.size, *x.shape) if x.dim() == self.sample_dims + 1 else x
+
+    def _plan(self, path: str, weights: State) -> stacked.Plan:
+        return stacked.plan(self.module.get_submodule(path), weights, f"{path}.", self.size)
+
+    @staticmethod
+    def _run(plans: dict[str, stacked.Plan], x: Tensor) -> Output:
+        features = stacked.run(plans["encoder"], x)
+        return Output(features, stacked.run(plans["classifier"], features))

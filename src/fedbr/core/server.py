@@ -1,0 +1,106 @@
+"""The server: holds the global model and the methods' server state. It never touches data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .client import Job
+from .errors import Diverged, RunError
+from .method import Method, ServerContext
+from .rng import stream
+from .wire import SHARED, Payload, Reply, State, Task
+
+
+class Server:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.params: State = {k: v.clone() for k, v in job.model.state_dict().items()}
+        self.state: Payload = {m.name: m.init_server(job.model, job.spec) for m in job.methods}
+        self.shared: Payload = {}
+        self.made: dict[str, int] = {}  # shared section -> the round in which it was made
+        self.holds: dict[int, dict[str, int]] = {}  # client -> what it holds, as in ``made``
+
+    def contribute_tasks(self, round: int, clients: Sequence[int]) -> list[Task]:
+        """Ask clients for their contributions, if some method wants them now."""
+        wanted = any(m.asks_clients for m in self._sharing(round))
+        return [Task("contribute", client, round) for client in clients] if wanted else []
+
+    def absorb_contributions(self, round: int, replies: Sequence[Reply]) -> None:
+        """Make what every client receives."""
+        for m in self._sharing(round):
+            parts = [r.payload[m.name] for r in replies if m.name in r.payload]
+            if section := m.share(parts, self.job.spec, stream(self.job.spec.seed, m.name, "share", round)):
+                self.shared[SHARED + m.name] = section
+                self.made[SHARED + m.name] = round
+
+    def train_tasks(self, round: int, clients: Sequence[int]) -> list[Task]:
+        """Send the model, the methods' sections, and the shared data to those who do not have it yet."""
+        payload = {"model": self.params}
+        payload |= {m.name: s for m in self.job.methods if (s := m.broadcast(self.state[m.name]))}
+        tasks = []
+        for client in clients:
+            holds = self.holds.get(client, {})
+            news = {name: section for name, section in self.shared.items() if holds.get(name) != self.made[name]}
+            tasks.append(Task("train", client, round, payload | news))
+            self.holds[client] = dict(self.made)
+        return tasks
+
+    def absorb(self, round: int, replies: Sequence[Reply]) -> None:
+        """Average the clients' models and let the methods follow."""
+        for reply in replies:
+            self._check(round, reply)
+        weights = self._weights(replies)
+        new = {key: self._average(key, weights, replies) for key in self.params}
+        ctx = ServerContext(round, self.job.spec, replies, self.params, new)
+        for m in self.job.methods:
+            m.update_server(self.state[m.name], ctx)
+        self.params = ctx.new_params
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, Payload]]:
+        """Return all that must be kept to go on, as plain JSON and tensors."""
+        header = {"made": self.made, "holds": sorted(self.holds.items())}
+        return header, {"server": {"model": self.params}, "methods": self.state, "shared": self.shared}
+
+    def restore(self, header: dict[str, Any], payloads: dict[str, Payload]) -> None:
+        """Go on from a snapshot."""
+        self.params, self.shared = payloads["server"]["model"], payloads["shared"]
+        self.state = {m.name: payloads["methods"].get(m.name, {}) for m in self.job.methods}
+        self.made, self.holds = header["made"], dict(header["holds"])
+
+    def _sharing(self, round: int) -> list[Method]:
+        # Round 0 is before training: all clients. Later rounds: those who take part.
+        return [m for m in self.job.methods if m.sharing == ("once" if round == 0 else "round")]
+
+    def _check(self, round: int, reply: Reply) -> None:
+        """Refuse a reply that would spoil the average."""
+        if (step := int(reply.metrics.get("bad_step", -1))) >= 0:
+            raise Diverged(round, reply.client, f"the loss is not finite at local step {step + 1}")
+        model = reply.payload.get("model", {})
+        for key, old in self.params.items():
+            if key not in model or model[key].shape != old.shape:
+                raise RunError(
+                    f"round {round}, client {reply.client}: the reply has no {key} of shape {list(old.shape)}"
+                )
+            if not torch.isfinite(model[key]).all():
+                raise Diverged(round, reply.client, f"{key} is not finite after local training")
+
+    def _weights(self, replies: Sequence[Reply]) -> list[float]:
+        for m in self.job.methods:
+            if (weights := m.weigh(self.state[m.name], replies)) is not None:
+                chosen: list[float] = weights.tolist()
+                return chosen
+        sizes = [r.num_examples if self.job.spec.aggregate == "samples" else 1 for r in replies]
+        return [size / sum(sizes) for size in sizes]
+
+    def _average(self, key: str, weights: Sequence[float], replies: Sequence[Reply]) -> torch.Tensor:
+        """Average what is float (weights and buffers alike); copy counters from the first client."""
+        first = replies[0].payload["model"][key]
+        if not first.is_floating_point():
+            return first.clone()
+        total = first * weights[0]
+        for weight, reply in zip(weights[1:], replies[1:], strict=True):
+            total.add_(reply.payload["model"][key], alpha=weight)
+        return total

@@ -1,0 +1,136 @@
+"""Run one architecture with the weights of C clients at once: x [C, B, ...] -> [C, B, ...].
+
+One client runs the plain module. For several, any layer works with ``vmap``; the rules below make the
+usual ones fast. While images pass they are [B, C * channels, H, W]: convolutions and norms are grouped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from .wire import State
+
+Plan = list[tuple[nn.Module, State]]  # layers in order, each with its stacked weights
+
+
+def plan(module: nn.Module, weights: State, prefix: str, clients: int) -> Plan:
+    """List the layers to run; a single client needs no list."""
+    if type(module) is nn.Sequential and clients > 1:
+        return [step for n, m in module.named_children() for step in plan(m, weights, f"{prefix}{n}.", clients)]
+    return [(module, {k[len(prefix) :]: v for k, v in weights.items() if k.startswith(prefix)})]
+
+
+def run(layers: Plan, x: Tensor) -> Tensor:
+    """Run a plan on [C, B, ...]."""
+    clients, merged = len(x), False
+    if clients == 1:
+        for layer, weights in layers:
+            x = _plain(layer, weights, x)
+        return x
+    for layer, weights in layers:
+        kind = type(layer)
+        if kind in POINTWISE:
+            x = layer(x)
+        elif kind in IMAGE_RULES and (merged or x.dim() == 5):
+            x, merged = (x if merged else _merge(x)), True
+            x = IMAGE_RULES[kind](layer, weights, x, clients)
+        else:
+            x, merged = (_split(x, clients) if merged else x), False
+            x = RULES[kind](layer, weights, x) if kind in RULES else _any(layer, weights, x)
+    return _split(x, clients) if merged else x
+
+
+def obstacle(module: nn.Module, x: Tensor) -> str | None:
+    """Say why clients cannot train together (None: they can), by trying two against the plain module."""
+    weights = {
+        k: torch.stack([v, v * 1.5 + 0.1 if v.is_floating_point() else v]).clone()
+        for k, v in module.state_dict().items()
+    }
+    keys = [k for k, p in module.named_parameters() if p.requires_grad]
+    for key in keys:
+        weights[key].requires_grad_()
+    try:
+        together = run(plan(module, weights, "", 2), torch.stack([x, x]))
+        alone = torch.cat(
+            [_plain(module, {k: v[i : i + 1].clone() for k, v in weights.items()}, x[None]) for i in (0, 1)]
+        )
+        wanted = [weights[k] for k in keys]
+        grads = [
+            torch.autograd.grad(out.square().sum(), wanted, materialize_grads=True, allow_unused=True)
+            for out in (together, alone)
+        ]
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        return str(error).strip().splitlines()[0]
+    if _close(together, alone) and all(_close(a, b) for a, b in zip(*grads, strict=True)):
+        return None
+    return "two clients together do not give what each gives alone (dropout, batch statistics, or a branch on data)"
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool((a - b).abs().max() <= 1e-3 * b.abs().max() + 1e-6)
+
+
+def _merge(x: Tensor) -> Tensor:
+    return x.transpose(0, 1).flatten(1, 2)
+
+
+def _split(x: Tensor, clients: int) -> Tensor:
+    return x.view(len(x), clients, -1, *x.shape[2:]).transpose(0, 1)
+
+
+def _plain(layer: nn.Module, weights: State, x: Tensor) -> Tensor:
+    # squeeze, not [0]: its backward is a view, not a copy into zeros.
+    out: Tensor = functional_call(layer, {k: v.squeeze(0) for k, v in weights.items()}, (x.squeeze(0),))
+    return out.unsqueeze(0)
+
+
+def _any(layer: nn.Module, weights: State, x: Tensor) -> Tensor:
+    out: Tensor = vmap(lambda w, sample: functional_call(layer, w, (sample,)))(weights, x)
+    return out
+
+
+def _linear(layer: nn.Module, w: State, x: Tensor) -> Tensor:
+    if x.dim() != 3 or "bias" not in w:
+        return _any(layer, w, x)
+    return torch.baddbmm(w["bias"].unsqueeze(1), x, w["weight"].mT)
+
+
+def _flatten(layer: nn.Module, w: State, x: Tensor) -> Tensor:
+    assert isinstance(layer, nn.Flatten)
+    return x.flatten(2) if (layer.start_dim, layer.end_dim) == (1, -1) else _any(layer, w, x)
+
+
+def _conv(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
+    assert isinstance(layer, nn.Conv2d)
+    if layer.padding_mode != "zeros":
+        return _merge(_any(layer, w, _split(x, clients)))
+    bias = w["bias"].flatten() if "bias" in w else None
+    groups = clients * layer.groups
+    return F.conv2d(x, w["weight"].flatten(0, 1), bias, layer.stride, layer.padding, layer.dilation, groups)
+
+
+def _group_norm(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
+    assert isinstance(layer, nn.GroupNorm)
+    scale, shift = (w[k].flatten() if k in w else None for k in ("weight", "bias"))
+    return F.group_norm(x, clients * layer.num_groups, scale, shift, layer.eps)
+
+
+def _pool(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
+    out: Tensor = layer(x)
+    return out
+
+
+POINTWISE = {nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.Identity}
+IMAGE_RULES: dict[type, Callable[[nn.Module, State, Tensor, int], Tensor]] = {
+    nn.Conv2d: _conv,
+    nn.GroupNorm: _group_norm,
+    nn.MaxPool2d: _pool,
+    nn.AvgPool2d: _pool,
+    nn.AdaptiveAvgPool2d: _pool,
+}
+RULES: dict[type, Callable[[nn.Module, State, Tensor], Tensor]] = {nn.Linear: _linear, nn.Flatten: _flatten}

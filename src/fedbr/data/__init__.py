@@ -1,0 +1,41 @@
+"""The data sets: one file each, and the table by which recipes name them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..core.errors import unknown
+from . import digits, proxy
+from .federation import Federation, Source, rotate_clients, split
+from .partition import PARTITIONS, PartitionOptions
+
+__all__ = ["DATASETS", "PARTITIONS", "Dataset", "Federation", "PartitionOptions", "load"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """How to load a data set, and what to do with its clients once it is split."""
+
+    load: Callable[[], Source]
+    summary: str
+    arrange: Callable[[Federation], Federation] = lambda federation: federation
+
+
+DATASETS: dict[str, Dataset] = {
+    "digits": Dataset(digits.load, "1,797 handwritten digits, 8 x 8 pixels; comes with scikit-learn"),
+    "rotated-digits": Dataset(
+        digits.load,
+        "digits; client i and its test set are rotated by 15 * i degrees",
+        lambda federation: rotate_clients(federation, 15.0),
+    ),
+}
+
+
+def load(name: str, clients: int, partition: str, options: PartitionOptions, proxy_name: str, seed: int) -> Federation:
+    """Make the federation of a recipe."""
+    if name not in DATASETS:
+        raise unknown("data.name", name, DATASETS)
+    dataset = DATASETS[name]
+    source = dataset.load()
+    return dataset.arrange(split(source, clients, partition, options, seed, proxy.load(proxy_name, source)))

@@ -1,0 +1,169 @@
+"""A federation: which client trains on which samples, and on what the global model is tested."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.data import Index, Samples, TrainData
+from ..core.errors import InputError
+from ..core.rng import stream
+from .partition import PartitionOptions, effective_classes, partition, split_hash
+from .transforms import rotate
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set before it is split: training and test samples in their stored form."""
+
+    train: Samples
+    test: Samples
+    num_classes: int
+    peak: float = 1.0  # the stored value of a white pixel
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Clients as index arrays over one array of samples, and one test set for all or one for each client."""
+
+    train: TrainData
+    tests: Sequence[Samples]
+    proxy: Samples | None = None  # public samples that belong to nobody
+
+    def __post_init__(self) -> None:
+        if len(self.tests) not in (1, len(self.train.parts)):
+            raise InputError(
+                f"tests = {len(self.tests)}: one for all, or one for each of {len(self.train.parts)} clients"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.train.samples.x.shape[1:])
+
+    @property
+    def num_classes(self) -> int:
+        return self.train.num_classes
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(part) for part in self.train.parts.values()]
+
+    @property
+    def label_mix(self) -> Tensor:
+        """The share of each class among each client's training samples: [clients, classes]."""
+        y = self.train.samples.y
+        counts = [torch.bincount(y[torch.from_numpy(p)], minlength=self.num_classes) for p in self.train.parts.values()]
+        return torch.stack([c / c.sum() for c in counts])
+
+    def describe(self) -> dict[str, Any]:
+        """Return what identifies the split: its hash, and each client's size and effective number of classes."""
+        parts = list(self.train.parts.values())
+        y = self.train.samples.y.numpy()
+        return {
+            "hash": split_hash(parts),
+            "sizes": self.sizes,
+            "effective_classes": [round(effective_classes(y[p]), 4) for p in parts],
+        }
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Any,
+        y: Any,
+        x_test: Any,
+        y_test: Any,
+        *,
+        clients: int = 10,
+        partition: str = "lda",
+        alpha: float = 0.1,
+        shards_per_client: int = 2,
+        seed: int = 0,
+        proxy: Any = None,
+    ) -> Federation:
+        """Split arrays (NumPy or torch; bytes are taken as pixels from 0 to 255) over clients."""
+        train, test = _samples(x, y, "x"), _samples(x_test, y_test, "x_test")
+        options = PartitionOptions(alpha, shards_per_client)
+        source = Source(train, test, _num_classes(train, test), 255.0 if train.x.dtype == torch.uint8 else 1.0)
+        return split(source, clients, partition, options, seed, _public(proxy, train))
+
+    @classmethod
+    def from_clients(cls, clients: Sequence[tuple[Any, Any]], *, test: Any, proxy: Any = None) -> Federation:
+        """Take data that is already per client; ``test`` is one (x, y) for all, or a list with one per client."""
+        if not clients:
+            raise InputError("clients = []: at least one client")
+        several = isinstance(test, list)
+        owned = [_samples(x, y, f"clients[{i}]") for i, (x, y) in enumerate(clients)]
+        tests = [_samples(x, y, "test") for x, y in (test if several else [test])]
+        for i, part in enumerate(owned + tests):
+            if part.x.shape[1:] != owned[0].x.shape[1:] or part.x.dtype != owned[0].x.dtype:
+                raise InputError(
+                    f"clients[{i}]: samples of shape {tuple(part.x.shape[1:])} and type {part.x.dtype}; "
+                    f"those of client 0 are {tuple(owned[0].x.shape[1:])} and {owned[0].x.dtype}"
+                )
+        train = replace(owned[0], x=torch.cat([o.x for o in owned]), y=torch.cat([o.y for o in owned]))
+        ends = np.cumsum([len(o) for o in owned])
+        parts: dict[int, Index] = {
+            i: np.arange(end - len(o), end) for i, (o, end) in enumerate(zip(owned, ends, strict=True))
+        }
+        return cls(TrainData(train, parts, _num_classes(train, *tests)), tests, _public(proxy, train))
+
+
+def split(
+    source: Source,
+    clients: int,
+    name: str,
+    options: PartitionOptions,
+    seed: int,
+    proxy: Samples | None = None,
+) -> Federation:
+    """Give every client its part of a data set."""
+    parts = partition(name, source.train.y.numpy(), clients, stream(seed, "partition"), options)
+    train = TrainData(source.train, dict(enumerate(parts)), source.num_classes)
+    return Federation(train, [source.test], proxy)
+
+
+def rotate_clients(federation: Federation, step: float) -> Federation:
+    """Rotate client i, its training samples and its copy of the test set, by i * step degrees."""
+    train, (test,) = federation.train, federation.tests
+    x = train.samples.x.clone()
+    turned: dict[float, Samples] = {}
+    for client, part in train.parts.items():
+        degrees = client * step % 360
+        index = torch.from_numpy(part)
+        x[index] = rotate(train.samples.x[index], degrees)
+        turned.setdefault(degrees, replace(test, x=rotate(test.x, degrees)))
+    tests = [turned[client * step % 360] for client in train.parts]
+    return replace(federation, train=replace(train, samples=replace(train.samples, x=x)), tests=tests)
+
+
+def _samples(x: Any, y: Any, name: str) -> Samples:
+    xs, ys = torch.as_tensor(x), torch.as_tensor(y)
+    if len(xs) != len(ys) or len(xs) == 0 or ys.dim() != 1:
+        raise InputError(
+            f"{name}: {len(xs)} samples and labels of shape {tuple(ys.shape)}; one label for each, and at least one"
+        )
+    if ys.is_floating_point() or ys.is_complex() or ys.min() < 0:
+        raise InputError(f"{name}: labels of type {ys.dtype} from {ys.min()} to {ys.max()}; whole numbers from 0")
+    if xs.is_floating_point() and not torch.isfinite(xs).all():
+        raise InputError(f"{name}: some samples are not finite")
+    return Samples(xs, ys.long(), scale=1 / 255 if xs.dtype == torch.uint8 else 1.0)
+
+
+def _public(proxy: Any, train: Samples) -> Samples | None:
+    if proxy is None:
+        return None
+    x = torch.as_tensor(proxy)
+    if x.shape[1:] != train.x.shape[1:]:
+        raise InputError(
+            f"proxy: samples of shape {tuple(x.shape[1:])}; the training samples are {tuple(train.x.shape[1:])}"
+        )
+    return replace(train, x=x, y=torch.zeros(len(x), dtype=torch.long))
+
+
+def _num_classes(*samples: Samples) -> int:
+    return 1 + max(int(s.y.max()) for s in samples)

@@ -1,0 +1,56 @@
+"""Public samples that belong to nobody, for pseudo-data that reveal nothing (the paper's proxy data)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_sample_images
+from torch import Tensor
+
+from ..core.data import Samples
+from ..core.errors import InputError, unknown
+from ..core.rng import stream
+from .federation import Source
+
+COUNT = 2000
+
+
+def photos(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
+    """Patches of two photographs (a temple and a flower) that come with scikit-learn."""
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise InputError(f"data.proxy = 'photos': samples have shape {shape}, not (1 or 3, height, width); use 'noise'")
+    images = [torch.from_numpy(i).permute(2, 0, 1).float() / 255 for i in load_sample_images().images]
+    patches = []
+    for _ in range(COUNT):
+        image = images[rng.integers(len(images))]
+        side = int(rng.integers(32, 128))
+        top, left = (int(rng.integers(n - side)) for n in image.shape[1:])
+        patch = image[None, :, top : top + side, left : left + side]
+        patch = F.interpolate(patch, size=shape[1:], mode="bilinear", antialias=True)[0]
+        patches.append(patch if shape[0] == 3 else patch.mean(dim=0, keepdim=True))
+    return torch.stack(patches)
+
+
+def noise(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
+    """Independent pixels, uniform from black to white."""
+    return torch.from_numpy(rng.random((COUNT, *shape), dtype=np.float32))
+
+
+PROXIES: dict[str, Callable[[tuple[int, ...], np.random.Generator], Tensor]] = {
+    "photos": photos,
+    "noise": noise,
+}
+
+
+def load(name: str, source: Source) -> Samples | None:
+    """Return public samples that are stored and seen as those of a data set; none for an empty name."""
+    if not name:
+        return None
+    if name not in PROXIES:
+        raise unknown("data.proxy", name, PROXIES)
+    x = PROXIES[name](tuple(source.train.x.shape[1:]), stream(0, "proxy", name)) * source.peak
+    return replace(source.train, x=x, y=torch.zeros(len(x), dtype=torch.long))

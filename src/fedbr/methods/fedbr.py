@@ -1,0 +1,156 @@
+"""FedBR (Guo, Tang, Lin, 2023): reduce the bias of local learning with label-agnostic pseudo-data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from ..core.data import Spec
+from ..core.errors import InputError
+from ..core.method import Batch, ClientContext, Method, Sharing, cosine, soft_cross_entropy
+from ..core.model import FedModel, Output
+from ..core.wire import State
+from ..pseudo.mixture import mix
+from ..pseudo.rsm import sample_means
+
+
+class FedBR(Method):
+    """Balance the classifier on pseudo-data; pull its features to the global ones, away from local ones."""
+
+    name: ClassVar[str] = "fedbr"
+    paper: ClassVar[str] = "Guo, Tang, Lin. FedBR: Improving Federated Learning on Heterogeneous Data, ICML 2023"
+
+    lam: float = Field(0.1, ge=0, description="weight of component 1, the paper's lambda")
+    mu: float = Field(0.5, ge=0, description="weight of component 2")
+    tau1: float = Field(2.0, ge=0, description="scales the similarity to global features")
+    tau2: float = Field(2.0, ge=0, description="scales the similarity to local features")
+    components: Literal["both", 1, 2] = Field("both", description="which components act")
+    max_step: bool = Field(True, description="train the projector to show the bias")
+    projection: bool = Field(True, description="compare features through the projector")
+    hidden: int = Field(256, ge=1, description="width of the projector")
+    width: int = Field(128, ge=1, description="outputs of the projector")
+    pseudo: Literal["rsm", "mixture"] = Field("rsm", description="where pseudo-data come from")
+    size: int | None = Field(None, ge=1, description="pseudo-samples in all; default: a batch")
+    per_step: int | None = Field(None, ge=1, description="pseudo-samples used in a step; default: all")
+    mean_of: int = Field(10, ge=2, description="samples in a mean, the paper's M")
+    balanced: bool = Field(False, description="RSM: take a client's classes in turn")
+    mix: int = Field(1, ge=0, description="mixture: own samples in each, the paper's K")
+    refresh: Literal["round", "once"] = Field("round", description="when pseudo-data are made")
+    lazy: int = Field(1, ge=1, description="act every so many steps, scaled up by as much")
+
+    @property
+    def _balances(self) -> bool:
+        return self.components != 2 and self.lam > 0
+
+    @property
+    def _contrasts(self) -> bool:
+        return self.components != 1 and self.mu > 0
+
+    @property
+    def sharing(self) -> Sharing:
+        return self.refresh if self._balances or self._contrasts else "never"
+
+    @property
+    def asks_clients(self) -> bool:
+        return self.pseudo == "rsm" and self.sharing != "never"
+
+    def check(self, spec: Spec, sizes: Sequence[int]) -> None:
+        if self.sharing == "never":
+            return
+        if self.pseudo == "mixture" and spec.proxy is None:
+            raise InputError("fedbr.pseudo = 'mixture' needs public samples: set data.proxy = 'photos' or 'noise'")
+        if self.pseudo == "rsm" and max(sizes) < self.mean_of:
+            raise InputError(
+                f"fedbr.mean_of = {self.mean_of}: no client has so many samples (the largest has {max(sizes)}), and a "
+                "mean of fewer would reveal them; lower it, or set fedbr.pseudo = 'mixture'"
+            )
+
+    def extra_module(self, model: FedModel, spec: Spec) -> nn.Module | None:
+        if not (self._contrasts and self.projection):
+            return None
+        sizes = (model.num_features, self.hidden, self.hidden, self.width)
+        first, second, third = (nn.Linear(a, b) for a, b in pairwise(sizes))
+        return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), third)
+
+    def contribute(self, x: Tensor, y: Tensor, spec: Spec, rng: np.random.Generator) -> State:
+        helpers = spec.num_clients if self.refresh == "once" else spec.clients_per_round
+        count = math.ceil((self.size or spec.batch_size) / helpers)
+        means = sample_means(x, count, self.mean_of, rng, y if self.balanced else None)
+        return {"x": means} if len(means) else {}
+
+    def share(self, contributions: Sequence[State], spec: Spec, rng: np.random.Generator) -> State:
+        size = self.size or spec.batch_size
+        if self.pseudo == "mixture":
+            assert spec.proxy is not None
+            return {"x": sample_means(spec.proxy, size, self.mean_of, rng)}
+        if not contributions:
+            return {}
+        pool = torch.cat([c["x"] for c in contributions])
+        return {"x": pool[torch.from_numpy(rng.permutation(len(pool))[:size])]}
+
+    def begin(self, ctx: ClientContext) -> None:
+        if self.sharing != "never" and "x" not in ctx.shared:
+            raise InputError(
+                f"fedbr.mean_of = {self.mean_of}: no client that was asked has so many distinct samples; "
+                "lower it, or set fedbr.pseudo = 'mixture'"
+            )
+        if self._contrasts and not self._remixes:  # phi_g(x_p) is constant within the round
+            ctx.scratch["anchor"] = ctx.model.frozen(ctx.global_params, ctx.shared["x"]).features
+
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
+        if batch.step % self.lazy or not (self._balances or self._contrasts):
+            return None
+        x, y, anchor = self._pseudo_batch(ctx, len(out.logits))
+        pseudo = ctx.model(x)
+        terms = []
+        if self._balances:
+            terms.append(self.lam * soft_cross_entropy(pseudo.logits, y))
+        if self._contrasts:
+            terms.append(self.mu * self._contrast(ctx, pseudo.features, anchor, out.features))
+        return self.lazy * sum(terms[1:], terms[0])
+
+    @property
+    def _remixes(self) -> bool:
+        return self.pseudo == "mixture" and self.mix > 0
+
+    def _pseudo_batch(self, ctx: ClientContext, clients: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return this step's pseudo-samples, their labels and their global features."""
+        x, anchor = ctx.shared["x"], ctx.scratch.get("anchor")
+        if self.per_step is not None and self.per_step < len(x):
+            index = ctx.draw(lambda rng: rng.permutation(len(x))[: self.per_step])
+            x, anchor = x[index], None if anchor is None else anchor[index]
+        count = x.shape[-len(ctx.spec.shape) - 1]
+        if self._remixes:
+            own_x, own_y = ctx.local_samples(count, self.mix)
+            x, y = mix(x, own_x, own_y)
+            if self._contrasts:
+                anchor = ctx.model.frozen(ctx.global_params, x).features
+        else:
+            y = x.new_full((1, 1, ctx.spec.num_classes), 1 / ctx.spec.num_classes)
+        return x, y, anchor
+
+    def _contrast(self, ctx: ClientContext, pseudo: Tensor, anchor: Tensor | None, local: Tensor) -> Tensor:
+        assert anchor is not None
+        # Pair j compares pseudo-sample j with batch sample j (mod the batch size).
+        count = pseudo.shape[1]
+        if count > local.shape[1]:
+            local = local.repeat(1, math.ceil(count / local.shape[1]), 1)
+        triple = torch.cat([pseudo, anchor.expand_as(pseudo), local[:, :count]], dim=1)
+        if self.projection and self.max_step:
+            # theta <- theta + eta * gradient of L_con, on fixed features
+            ctx.descend(-self.lazy * self._l_con(ctx, triple.detach()), self.name)
+        return self._l_con(ctx, triple)
+
+    def _l_con(self, ctx: ClientContext, triple: Tensor) -> Tensor:
+        """-log(f1 / (f1 + f2)) with f1 = exp(tau1 sim(p, g)), f2 = exp(tau2 sim(p, l)), in its stable form."""
+        projected = ctx.model.extra(self.name, triple) if self.projection else triple
+        pseudo, near, far = projected.chunk(3, dim=1)
+        return F.softplus(self.tau2 * cosine(pseudo, far) - self.tau1 * cosine(pseudo, near)).mean(dim=1)

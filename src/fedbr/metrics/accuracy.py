@@ -1,0 +1,102 @@
+"""Accuracy of the global model: on all test data, and for each client; the headline figures of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.data import Samples
+from ..core.model import FedModel
+from ..core.wire import State
+
+EVALUATION_BATCH = 512
+BEST_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    accuracy: float
+    clients: list[float]
+
+    @property
+    def worst(self) -> float:
+        return min(self.clients)
+
+
+def evaluate(
+    model: FedModel, params: State, tests: Sequence[Samples], label_mix: Tensor, dtype: torch.dtype
+) -> Evaluation:
+    """Test the global model on every client's distribution."""
+    model.load_state_dict(params)
+    counted = {id(test): _hits(model, test, label_mix.shape[1], dtype) for test in {id(t): t for t in tests}.values()}
+    hits = [counted[id(test)] for test in tests]
+    overall = [float(right.sum() / count.sum()) for right, count in hits]
+    if len(tests) > 1:
+        return Evaluation(sum(overall) / len(overall), overall)
+    # One test set for all: weigh each class by its share in the client's own data.
+    right, count = hits[0]
+    tested = label_mix.double() * (count > 0)
+    by_class = right / count.clamp(min=1)
+    weights = tested / tested.sum(dim=1, keepdim=True).clamp(min=1e-12)
+    return Evaluation(overall[0], (weights @ by_class).tolist())
+
+
+def _hits(model: FedModel, test: Samples, num_classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Count right answers and samples of each class."""
+    batches = [slice(i, i + EVALUATION_BATCH) for i in range(0, len(test), EVALUATION_BATCH)]
+    guesses = torch.cat([model.predict(test.see(b, dtype)) for b in batches])
+    right = torch.bincount(test.y[guesses == test.y], minlength=num_classes)
+    return right.double(), torch.bincount(test.y, minlength=num_classes).double()
+
+
+def definitions(own_tests: bool) -> dict[str, str]:
+    """Say in words what each figure of a result means."""
+    client = (
+        "accuracy of the global model on the client's own test set"
+        if own_tests
+        else "accuracy of the global model on the common test set, each class weighted by its share in the client's "
+        "training data"
+    )
+    return {
+        "accuracy": "accuracy of the global model after aggregation, "
+        + ("mean over all clients' test sets" if own_tests else "on the common held-out test set"),
+        "accuracy_clients": f"{client}; all clients, whether they took part in the round or not",
+        "accuracy_worst": "the smallest of accuracy_clients in that round",
+        "accuracy.top5": f"mean of the {BEST_ROUNDS} best evaluated rounds (of fewer, if there are fewer)",
+        "accuracy.final": "accuracy after the last round",
+        "accuracy.best": "accuracy of the best evaluated round",
+        "accuracy.worst_top5": f"mean of the {BEST_ROUNDS} best rounds of accuracy_worst",
+        "rounds_to": "first round whose accuracy is at least the target; null if none is",
+        "loss": "cross-entropy of the batches that clients trained on, without the methods' own terms; mean over "
+        "clients and local steps",
+        "bytes_up": "what all clients of the round sent: weights, methods' sections, pseudo-data",
+        "bytes_down": "what all clients of the round received",
+        "seconds_train": "wall time of local training and aggregation",
+        "seconds_evaluate": "wall time of testing",
+    }
+
+
+def summarise(lines: Sequence[dict[str, Any]], targets: Sequence[float]) -> dict[str, Any]:
+    """Return the headline figures of a run from its rounds."""
+    tested = [line for line in lines if line["accuracy"] is not None]
+    curve = [line["accuracy"] for line in tested]
+    worst = [line["accuracy_worst"] for line in tested]
+    reached = {str(t): next((line["round"] for line in tested if line["accuracy"] >= t), None) for t in targets}
+    return {
+        "accuracy": {
+            "top5": _best(curve),
+            "final": curve[-1] if curve else None,
+            "best": max(curve, default=None),
+            "worst_top5": _best(worst),
+        },
+        "rounds_to": reached,
+    }
+
+
+def _best(values: Sequence[float]) -> float | None:
+    top = sorted(values, reverse=True)[:BEST_ROUNDS]
+    return sum(top) / len(top) if top else None

@@ -1,0 +1,70 @@
+"""The models: one file each, and the table by which recipes name them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..core.errors import InputError, unknown
+from ..core.model import FedModel
+from .base import ModelSpec
+from .cnn import CNN
+from .mlp import MLP
+
+MODELS: dict[str, type[ModelSpec]] = {cls.name: cls for cls in (CNN, MLP)}
+
+
+def build(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int) -> FedModel:
+    """Make a model by its name in the table, or by "package.module:factory"."""
+    if ":" in name:
+        return adopt(_factory(name)(shape, num_classes, **options))
+    if name not in MODELS:
+        raise unknown("model.name", name, MODELS)
+    return MODELS[name](**options).build(shape, num_classes)
+
+
+def adopt(module: nn.Module) -> FedModel:
+    """Accept a user's module: a FedModel, or anything with ``encoder`` and a linear ``classifier``."""
+    if isinstance(module, FedModel):
+        return module
+    encoder, classifier = getattr(module, "encoder", None), getattr(module, "classifier", None)
+    if isinstance(encoder, nn.Module) and isinstance(classifier, nn.Linear):
+        return FedModel(encoder, classifier.in_features, classifier.out_features, classifier)
+    raise InputError(
+        f"model = {type(module).__name__}: needs a feature extractor and a classifier; "
+        "wrap it as fedbr.FedModel(encoder, num_features, num_classes)"
+    )
+
+
+def fingerprint(model: FedModel) -> str:
+    """Return a short hash of the architecture: its layers, their settings and the shapes of their weights."""
+    layers = [f"{n}: {type(m).__name__}({m.extra_repr()})" for n, m in model.named_modules()]
+    shapes = [f"{k}: {tuple(v.shape)}" for k, v in model.state_dict().items()]
+    return sha256("\n".join(layers + shapes).encode()).hexdigest()[:16]
+
+
+def _factory(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"model.name = {name!r}: cannot import it ({error})") from error
+
+
+def check(model: FedModel, shape: tuple[int, ...], num_classes: int) -> None:
+    """Try the model on one sample: are features and logits what the methods will count on?"""
+    dtype = next(model.parameters()).dtype
+    try:
+        with torch.no_grad():
+            features, logits = model.eval()(torch.zeros(2, *shape, dtype=dtype))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"model: cannot run on samples of shape {shape} ({reason})") from error
+    for name, tensor, wanted in (("features", features, model.num_features), ("logits", logits, num_classes)):
+        if tuple(tensor.shape) != (2, wanted):
+            raise InputError(f"model: {name} of 2 samples have shape {tuple(tensor.shape)}; expected (2, {wanted})")

@@ -1,0 +1,1 @@
+"""Pseudo-data: samples that belong to no class. Pure functions."""

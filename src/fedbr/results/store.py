@@ -1,0 +1,273 @@
+"""The result folder: a line per round, checkpoints that survive any kill, and what all of it adds up to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from ..backends.base import Backend
+from ..config import Recipe, Stack, parse
+from ..core.errors import InputError
+from ..core.server import Server
+from ..core.wire import State, pack, unpack
+from ..metrics.accuracy import definitions, summarise
+
+if os.name == "nt":  # pragma: no cover
+    import msvcrt
+else:
+    import fcntl
+
+
+class RunFolder:
+    """One run: the rounds done so far and the state to go on from."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What is known of the run beside its rounds: split, model, cohort, divergence."""
+        file = self.path / "run.json"
+        found: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
+        return found
+
+    def note(self, **facts: Any) -> None:
+        """Add to ``info``."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write(self.path / "run.json", dump(self.info | facts))
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Read the rounds; a line that a kill cut short is left out."""
+        file = self.path / "metrics.jsonl"
+        found = []
+        for text in file.read_text("utf-8").splitlines() if file.exists() else []:
+            try:
+                found.append(json.loads(text))
+            except json.JSONDecodeError:
+                break
+        return found
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Put a round on disk, for good, before the next begins."""
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def checkpoint(self, round: int, server: Server, backend: Backend) -> None:
+        """Replace the checkpoint; one file holds all, so that it is whole or not there."""
+        header, payloads = server.snapshot()
+        header = {"round": round, "clients": sorted(backend.states), **header}
+        payloads |= {f"client/{c}": state for c, state in backend.states.items()}
+        write(self.path / "checkpoint.safetensors", pack(header, payloads))
+        write(
+            self.path / "checkpoint.json", dump({"round": round, "clients": header["clients"]})
+        )  # to be read by people
+
+    def resume(self, server: Server, backend: Backend) -> int:
+        """Go on from the checkpoint; drop what came after it. Return the last round that is done."""
+        file = self.path / "checkpoint.safetensors"
+        done = 0
+        if file.exists():
+            header, payloads = unpack(file.read_bytes())
+            server.restore(header, payloads)
+            backend.states.update({c: payloads[f"client/{c}"] for c in header["clients"]})
+            done = header["round"]
+        if (lines := self.lines()) or (self.path / "metrics.jsonl").exists():
+            kept = [json.dumps(line) + "\n" for line in lines if line["round"] <= done]
+            write(self.path / "metrics.jsonl", "".join(kept))
+        return int(done)
+
+    def save_model(self, params: State, facts: Mapping[str, Any]) -> None:
+        """Export the global model, without the modules that methods added for training."""
+        tensors = {k: v.contiguous() for k, v in params.items() if not k.startswith("extras.")}
+        write(self.path / "model.safetensors", safetensors.torch.save(tensors, {"fedbr": json.dumps(facts)}))
+
+
+class ResultFolder:
+    """All runs of one recipe."""
+
+    def __init__(self, path: Path, recipe: Recipe) -> None:
+        self.path, self.recipe = path, recipe
+
+    @contextlib.contextmanager
+    def open(self, fresh: bool = False) -> Iterator[ResultFolder]:
+        """Claim the folder for this recipe and this process, or refuse and leave it as it is."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"--out {self.path}: is not a folder")
+        ours = (self.path / "recipe.toml").exists()
+        if ours and not fresh:
+            self._check_same()
+        elif not ours and self.path.exists() and any(p.name != ".lock" for p in self.path.iterdir()):
+            raise InputError(f"--out {self.path}: is not empty and holds no results of ours; choose another folder")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with _locked(self.path):
+                if fresh:
+                    self._clear()
+                write(self.path / "recipe.toml", self.recipe.to_toml())
+                write(self.path / "environment.json", dump(environment()))
+                yield self
+        except PermissionError as error:
+            raise InputError(f"--out {self.path}: cannot write there ({error.strerror})") from error
+
+    def run(self, stack: Stack, seed: int) -> RunFolder:
+        """Return the folder of one run."""
+        names = [re.sub(r"[^\w .+=-]", "_", s.label) for s in self.recipe.compare]
+        position = self.recipe.compare.index(stack)
+        name = names[position]
+        if names.count(name) > 1:  # two labels that differ only in characters that no file name can have
+            name += f"_{position}"
+        return RunFolder(self.path / "runs" / f"{name}-{seed}")
+
+    @classmethod
+    def read(cls, path: Path) -> ResultFolder:
+        """Find the results of an earlier call."""
+        file = path / "recipe.toml"
+        if not file.exists():
+            raise InputError(f"{path}: holds no results (no recipe.toml); give the --out folder of fedbr run")
+        return cls(path, parse(tomllib.loads(file.read_text("utf-8"))))
+
+    def summarise(self) -> dict[str, Any]:
+        """Write results.json."""
+        results = self.results()
+        write(self.path / "results.json", dump(results))
+        return results
+
+    def results(self) -> dict[str, Any]:
+        """Add up what is on disk, finished or not."""
+        runs = [
+            _summary(self.run(stack, seed), stack, seed, self.recipe)
+            for stack in self.recipe.compare
+            for seed in self.recipe.train.seeds
+        ]
+        started = [run for run in runs if run is not None]
+        own_tests = any(run["own_tests"] for run in started)
+        return {
+            "recipe": self.recipe.model_dump(exclude_none=True),
+            "metrics": definitions(own_tests),
+            "runs": [{k: v for k, v in run.items() if k != "own_tests"} for run in started],
+        }
+
+    def _check_same(self) -> None:
+        there = tomllib.loads((self.path / "recipe.toml").read_text("utf-8"))
+        here = tomllib.loads(self.recipe.to_toml())
+        if there != here:
+            key, old, new = next(_differences(there, here))
+            raise InputError(
+                f"--out {self.path}: holds another recipe ({key} is {old!r} there, {new!r} here); "
+                "choose another folder, or --fresh to start over"
+            )
+
+    def _clear(self) -> None:
+        """Remove what we wrote, nothing else."""
+        shutil.rmtree(self.path / "runs", ignore_errors=True)
+        for name in ("recipe.toml", "environment.json", "results.json", "report.html"):
+            (self.path / name).unlink(missing_ok=True)
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file so that a kill at any moment leaves the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def dump(value: Any) -> str:
+    """Write JSON for people and programs alike."""
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def environment() -> dict[str, Any]:
+    """Return what a result may depend on beside the recipe."""
+    packages = ("fedbr", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
+    return {
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in packages},
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": 1,  # of torch, in every process: see backends.base.one_thread
+        "device": "cpu",
+        "torch_capability": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _summary(folder: RunFolder, stack: Stack, seed: int, recipe: Recipe) -> dict[str, Any] | None:
+    lines, info = folder.lines(), folder.info
+    if not info:
+        return None
+    diverged = info.get("diverged_at")
+    targets = sorted({*recipe.metrics.targets, recipe.metrics.target})
+    seconds = {k: sum(line[f"seconds_{k}"] for line in lines) for k in ("train", "evaluate")}
+    return {
+        "label": stack.label,
+        "methods": stack.methods,
+        "seed": seed,
+        "rounds": len(lines),
+        "finished": len(lines) == recipe.train.rounds or diverged is not None,
+        "split": info["split"],
+        "model": info["model"],
+        "cohort": info["cohort"],
+        **summarise(lines, targets),
+        "bytes": {way: sum(line[f"bytes_{way}"] for line in lines) for way in ("up", "down")},
+        "seconds": seconds | {"total": sum(seconds.values())},
+        "diverged": diverged is not None,
+        "diverged_at": diverged,
+        "own_tests": info["own_tests"],
+    }
+
+
+def _differences(a: Any, b: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for k in sorted({*a, *b}):
+            yield from _differences(a.get(k), b.get(k), f"{key}.{k}" if key else k)
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for i, (left, right) in enumerate(zip(a, b, strict=True)):
+            yield from _differences(left, right, f"{key}.{i}")
+    elif a != b:
+        yield key, a, b
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep a second process out; the system lifts the lock even when this one is killed."""
+    with (path / ".lock").open("w") as file:
+        try:
+            if os.name == "nt":  # pragma: no cover
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+            else:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(f"--out {path}: another fedbr process is working there") from error
+        yield
