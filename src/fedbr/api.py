@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import nn
 
 from . import experiment, models
+from .assembly import assemble, connect
 from .backends.base import one_thread
 from .backends.pool import WorkerPool
 from .config import TrainConfig, validated
@@ -89,11 +90,11 @@ def train(
             if isinstance(model, str)
             else models.adopt(copy.deepcopy(model))
         )
-    job = experiment.assemble(start, list(methods), federation, settings, seed)
+    job = assemble(start, list(methods), federation, settings, seed)
     with one_thread(), ExitStack() as exits:
         pool = exits.enter_context(WorkerPool(workers)) if workers > 1 else None
         server = Server(job)
-        backend = experiment.connect(job, federation, choose(job.model, job.spec, cohort), pool)
+        backend = connect(job, federation, choose(job.model, job.spec, cohort), pool)
         lines = list(experiment.rounds(server, backend, federation, 1, rounds, evaluate_every))
     final = copy.deepcopy(job.model)
     final.load_state_dict(server.params)

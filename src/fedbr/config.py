@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from . import methods as method_table
 from . import models as model_table
 from .core.errors import InputError, unknown
 from .core.method import Method, check_stack
+from .core.validation import validated
 from .data import DATASETS, PARTITIONS
-
-T = TypeVar("T", bound=BaseModel)
 
 
 class Section(BaseModel):
@@ -202,9 +201,7 @@ def _method(value: Any, where: str) -> Method | None:
         if options:
             raise InputError(f"{where}: fedavg has no parameters, not {', '.join(options)}")
         return None
-    if name not in method_table.METHODS:
-        raise unknown(where, name, [*method_table.METHODS, "fedavg"])
-    return validated(method_table.METHODS[name], options, name)
+    return method_table.build(name, options, where)
 
 
 def _set(values: dict[str, Any], override: str) -> None:
@@ -254,39 +251,6 @@ def _value(text: str) -> Any:
         if "," in text:
             return [_value(part.strip()) for part in text.split(",") if part.strip()]
         return text.strip()
-
-
-def validated(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Validate, and turn the first complaint (unknown keys first) into one line."""
-    try:
-        return cls(**values)
-    except ValidationError as error:
-        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, InputError):
-            raise cause from None
-        raise _explain(cls, first, where) from None
-
-
-def _explain(cls: type[BaseModel], error: Any, where: str) -> InputError:
-    path = [str(p) for p in error["loc"] if "-" not in str(p)]  # pydantic's own words for members of a union
-    key = ".".join([where, *path] if where else path)
-    if error["type"] == "extra_forbidden":
-        hint = str(unknown("", path[-1], _fields(cls, path[:-1]))).split("; ", 1)[1]
-        return InputError(f"{key} = {error['input']!r}: unknown key; {hint}")
-    shown = "" if error["type"] == "missing" else f" = {error['input']!r}"
-    return InputError(f"{key}{shown}: {error['msg'][:1].lower()}{error['msg'][1:]}")
-
-
-def _fields(cls: type[BaseModel], path: Iterable[str]) -> list[str]:
-    """Name the keys that are allowed at a place of the recipe."""
-    for part in path:
-        if part in cls.model_fields:
-            inner = cls.model_fields[part].annotation
-            inner = Stack if part == "compare" else inner
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                cls = inner
-    return list(cls.model_fields)
 
 
 def headline(name: str) -> str:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from . import data, models
-from .backends.base import Backend, one_thread, usable_cores
-from .backends.pool import PoolBackend, WorkerPool
-from .backends.serial import SerialBackend
-from .config import Recipe, Stack, TrainConfig
-from .core.client import Job
+from . import models
+from .assembly import connect, federation, job
+from .backends.base import Backend, one_thread
+from .backends.pool import WorkerPool
+from .config import Recipe, Stack
 from .core.cohort import choose
-from .core.data import Spec
-from .core.errors import Diverged, InputError
-from .core.method import Method, check_stack
-from .core.model import FedModel
-from .core.rng import stream, torch_stream
+from .core.errors import Diverged
+from .core.rng import stream
 from .core.server import Server
 from .core.wire import nbytes
-from .data import Federation, PartitionOptions
+from .data import Federation
 from .metrics.accuracy import evaluate
 from .results.store import ResultFolder, RunFolder
 
@@ -72,7 +66,9 @@ def play(
     }
     if "diverged_at" in folder.info:
         return
-    folder.note(split=clients.describe(), model=about, cohort=cohort, own_tests=len(clients.tests) > 1)
+    folder.note(
+        split=clients.describe(), model=about, cohort=cohort, joint=this.spec.joint, own_tests=len(clients.tests) > 1
+    )
     done = folder.resume(server, backend)
     for line in folder.lines():
         watch(stack.label, seed, line)
@@ -122,53 +118,3 @@ def rounds(
             "seconds_evaluate": time.perf_counter() - trained,
             "clients": cohort,
         }
-
-
-def federation(recipe: Recipe, seed: int) -> Federation:
-    """Make the clients of a recipe; every stack with the same seed has the same ones."""
-    d = recipe.data
-    return data.load(d.name, d.clients, d.partition, PartitionOptions(d.alpha, d.shards_per_client), d.proxy, seed)
-
-
-def job(recipe: Recipe, stack: Stack, clients: Federation, seed: int) -> Job:
-    """Make what stays the same during a run: methods, model with its initial weights, settings."""
-    with torch_stream(seed, "model"):
-        model = models.build(recipe.model.name, recipe.model.options, clients.shape, clients.num_classes)
-    return assemble(model, stack.build(), clients, recipe.train, seed)
-
-
-def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, train: TrainConfig, seed: int) -> Job:
-    """Put the parts of a run together and check that they fit."""
-    check_stack(methods)
-    count, dtype = len(clients.train.parts), getattr(torch, train.dtype)
-    if (train.clients_per_round or 0) > count:
-        raise InputError(f"train.clients_per_round = {train.clients_per_round}: there are only {count} clients")
-    spec = Spec(
-        shape=clients.shape,
-        num_classes=clients.num_classes,
-        num_clients=count,
-        clients_per_round=train.clients_per_round or count,
-        seed=seed,
-        dtype=dtype,
-        proxy=None if clients.proxy is None else clients.proxy.see(slice(None), dtype),
-        **train.model_dump(include={"local_steps", "batch_size", "lr", "momentum", "weight_decay", "aggregate"}),
-    )
-    for method in methods:
-        method.check(spec, clients.sizes)
-        with torch_stream(seed, "model", method.name):  # its own stream: the model starts the same for all stacks
-            if (extra := method.extra_module(model, spec)) is not None:
-                model.extras[method.name] = extra
-    models.check(model, spec.shape, spec.num_classes)
-    return Job(methods, model.to(dtype), spec)
-
-
-def default_workers(recipe: Recipe) -> int:
-    """One process per core that may be used, but no more than clients in a round."""
-    return min(usable_cores(), recipe.train.clients_per_round or recipe.data.clients)
-
-
-def connect(job: Job, clients: Federation, cohort: int, pool: WorkerPool | None) -> Backend:
-    """Choose who trains the clients: this process or a pool of them."""
-    if pool is None:
-        return SerialBackend(job, clients.train, cohort)
-    return PoolBackend(job, clients.train, cohort, pool)

@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import InputError, RunError
-from . import list_, report, run
+from . import bench, list_, report, run
 
 app = typer.Typer(
     help="Federated learning on heterogeneous data: FedBR, its baselines, and honest comparisons.",
@@ -22,6 +22,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("report")(report.report)
 app.command("list")(list_.list_)
+app.command("bench")(bench.bench)
 
 SPREAD = {"--set": "=", "--methods": ""}  # options that take several values; what a value has in it
 

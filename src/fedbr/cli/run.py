@@ -32,7 +32,7 @@ def run(
 
     Started again with the same folder it resumes, to the bit.
     """
-    from .. import config, experiment
+    from .. import assembly, config, experiment
     from .tables import show
 
     chosen = config.load(recipe, set_, methods)
@@ -40,7 +40,7 @@ def run(
     watch = Watcher(chosen)
     try:
         with watch.progress:
-            results = experiment.run(chosen, folder, workers or experiment.default_workers(chosen), fresh, watch)
+            results = experiment.run(chosen, folder, workers or assembly.default_workers(chosen), fresh, watch)
     except KeyboardInterrupt:
         again = shlex.join(["fedbr", *(a for a in sys.argv[1:] if a != "--fresh")])
         print(f"\nfedbr: interrupted; every finished round is safe. Go on with: {again}", file=sys.stderr)

@@ -63,7 +63,7 @@ def _contribute(job: Job, data: TrainData, task: Task) -> Reply:
 def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]) -> list[tuple[Reply, Payload]]:
     spec, received, round = job.spec, tasks[0].payload, tasks[0].round
     clients = [t.client for t in tasks]
-    local = CohortModel(job.model, received["model"], len(tasks), len(spec.shape))
+    local = CohortModel(job.model, received["model"], len(tasks), len(spec.shape), spec.joint)
     optimizers = {
         name: torch.optim.SGD(
             params.values(), lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay, foreach=True
@@ -120,7 +120,10 @@ def _steps(
     for batch in batches:
         for method, ctx in stack:
             batch = method.on_batch(ctx, batch)
-        out = local(batch.x)
+        probes = [(ctx, p) for method, ctx in stack if (p := method.probe(ctx, batch)) is not None]
+        out, *probed = local.outputs([batch.x, *(p for _, p in probes)])
+        for (ctx, _), output in zip(probes, probed, strict=True):
+            ctx.probed = output
         cross_entropy = loss = soft_cross_entropy(out.logits, batch.y)
         for method, ctx in stack:
             if (term := method.loss(ctx, batch, out)) is not None:

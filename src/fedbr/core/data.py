@@ -30,6 +30,7 @@ class Spec:
     aggregate: str = "uniform"  # or "samples"
     seed: int = 0
     dtype: torch.dtype = torch.float32
+    joint: bool = False  # one forward for the batch and the methods' probes together
     proxy: Tensor | None = None  # public samples that belong to nobody, as the model sees them
 
 

@@ -49,6 +49,7 @@ class ClientContext:
     received: State = field(default_factory=dict)  # this method's section of the task
     shared: State = field(default_factory=dict)  # what this method's ``share`` made
     scratch: dict[str, Tensor] = field(default_factory=dict)  # forgotten at the end of the round
+    probed: Output | None = None  # the model's output on what ``probe`` returned in this step
 
     def draw(self, f: Callable[[np.random.Generator], Any]) -> Tensor:
         """Let every client draw from its own stream: [C, ...]."""
@@ -135,6 +136,10 @@ class Method(BaseModel):
     def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
         """Return the batch to train on."""
         return batch
+
+    def probe(self, ctx: ClientContext, batch: Batch) -> Tensor | None:
+        """Return further samples to run, [C, n, ...] or [n, ...] for all: the output is ``ctx.probed``."""
+        return None
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
         """Return a term to add to the cross-entropy: [C]."""

@@ -60,15 +60,18 @@ def obstacle(module: nn.Module, x: Tensor) -> str | None:
             [_plain(module, {k: v[i : i + 1].clone() for k, v in weights.items()}, x[None]) for i in (0, 1)]
         )
         wanted = [weights[k] for k in keys]
-        grads = [
-            torch.autograd.grad(out.square().sum(), wanted, materialize_grads=True, allow_unused=True)
-            for out in (together, alone)
-        ]
+        grads = [_gradients(out, wanted) for out in (together, alone)]
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         return str(error).strip().splitlines()[0]
     if _close(together, alone) and all(_close(a, b) for a, b in zip(*grads, strict=True)):
         return None
     return "two clients together do not give what each gives alone (dropout, batch statistics, or a branch on data)"
+
+
+def _gradients(out: Tensor, wanted: list[Tensor]) -> tuple[Tensor, ...]:
+    if not wanted:
+        return ()
+    return torch.autograd.grad(out.square().sum(), wanted, allow_unused=True, materialize_grads=True)
 
 
 def _close(a: Tensor, b: Tensor) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 State = dict[str, Tensor]  # flat, tensors only: everything stored or sent has this type
@@ -75,4 +76,4 @@ def _alone(tensor: Tensor) -> Tensor:
     """Return the tensor with storage of its own, as safetensors wants it."""
     tensor = tensor.detach().cpu()
     shared = tensor.untyped_storage().nbytes() != tensor.nbytes
-    return tensor.clone() if shared or not tensor.is_contiguous() else tensor
+    return tensor.clone(memory_format=torch.contiguous_format) if shared or not tensor.is_contiguous() else tensor

@@ -122,7 +122,7 @@ def split(
     proxy: Samples | None = None,
 ) -> Federation:
     """Give every client its part of a data set."""
-    parts = partition(name, source.train.y.numpy(), clients, stream(seed, "partition"), options)
+    parts = partition(name, source.train.y.numpy(), clients, stream(seed, "partition", name), options)
     train = TrainData(source.train, dict(enumerate(parts)), source.num_classes)
     return Federation(train, [source.test], proxy)
 

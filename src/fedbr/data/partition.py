@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedbr.core.errors import InputError, unknown
+from ..core.errors import InputError, unknown
 
 Labels = npt.NDArray[np.integer[Any]]
 Indices = npt.NDArray[np.int64]

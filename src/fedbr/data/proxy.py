@@ -23,7 +23,7 @@ def photos(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
     """Patches of two photographs (a temple and a flower) that come with scikit-learn."""
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InputError(f"data.proxy = 'photos': samples have shape {shape}, not (1 or 3, height, width); use 'noise'")
-    images = [torch.from_numpy(i).permute(2, 0, 1).float() / 255 for i in load_sample_images().images]
+    images = [torch.tensor(i).permute(2, 0, 1).float() / 255 for i in load_sample_images().images]
     patches = []
     for _ in range(COUNT):
         image = images[rng.integers(len(images))]

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.errors import unknown
 from ..core.method import Method
+from ..core.validation import validated
 from .fedbr import FedBR
 
 __all__ = ["METHODS", "FedBR", "build"]
@@ -14,8 +15,8 @@ __all__ = ["METHODS", "FedBR", "build"]
 METHODS: dict[str, type[Method]] = {cls.name: cls for cls in (FedBR,)}
 
 
-def build(name: str, options: Mapping[str, Any] | None = None) -> Method:
+def build(name: str, options: Mapping[str, Any], where: str = "method") -> Method:
     """Make a method by its name in the table."""
     if name not in METHODS:
-        raise unknown("method", name, [*METHODS, "fedavg"])
-    return METHODS[name](**(options or {}))
+        raise unknown(where, name, [*METHODS, "fedavg"])
+    return validated(METHODS[name], options, name)

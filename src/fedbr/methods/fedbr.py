@@ -55,6 +55,10 @@ class FedBR(Method):
         return self.components != 1 and self.mu > 0
 
     @property
+    def _remixes(self) -> bool:
+        return self.pseudo == "mixture" and self.mix > 0
+
+    @property
     def sharing(self) -> Sharing:
         return self.refresh if self._balances or self._contrasts else "never"
 
@@ -105,40 +109,34 @@ class FedBR(Method):
         if self._contrasts and not self._remixes:  # phi_g(x_p) is constant within the round
             ctx.scratch["anchor"] = ctx.model.frozen(ctx.global_params, ctx.shared["x"]).features
 
-    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
-        if batch.step % self.lazy or not (self._balances or self._contrasts):
+    def probe(self, ctx: ClientContext, batch: Batch) -> Tensor | None:
+        if batch.step % self.lazy or self.sharing == "never":
             return None
-        x, y, anchor = self._pseudo_batch(ctx, len(out.logits))
-        pseudo = ctx.model(x)
-        terms = []
-        if self._balances:
-            terms.append(self.lam * soft_cross_entropy(pseudo.logits, y))
-        if self._contrasts:
-            terms.append(self.mu * self._contrast(ctx, pseudo.features, anchor, out.features))
-        return self.lazy * sum(terms[1:], terms[0])
-
-    @property
-    def _remixes(self) -> bool:
-        return self.pseudo == "mixture" and self.mix > 0
-
-    def _pseudo_batch(self, ctx: ClientContext, clients: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return this step's pseudo-samples, their labels and their global features."""
         x, anchor = ctx.shared["x"], ctx.scratch.get("anchor")
         if self.per_step is not None and self.per_step < len(x):
             index = ctx.draw(lambda rng: rng.permutation(len(x))[: self.per_step])
             x, anchor = x[index], None if anchor is None else anchor[index]
-        count = x.shape[-len(ctx.spec.shape) - 1]
+        y = x.new_full((1, 1, ctx.spec.num_classes), 1 / ctx.spec.num_classes)
         if self._remixes:
-            own_x, own_y = ctx.local_samples(count, self.mix)
-            x, y = mix(x, own_x, own_y)
+            x, y = mix(x, *ctx.local_samples(x.shape[-len(ctx.spec.shape) - 1], self.mix))
             if self._contrasts:
                 anchor = ctx.model.frozen(ctx.global_params, x).features
-        else:
-            y = x.new_full((1, 1, ctx.spec.num_classes), 1 / ctx.spec.num_classes)
-        return x, y, anchor
+        ctx.scratch["y"] = y
+        if anchor is not None:
+            ctx.scratch["near"] = anchor
+        return x
 
-    def _contrast(self, ctx: ClientContext, pseudo: Tensor, anchor: Tensor | None, local: Tensor) -> Tensor:
-        assert anchor is not None
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
+        if batch.step % self.lazy or ctx.probed is None:
+            return None
+        terms = []
+        if self._balances:
+            terms.append(self.lam * soft_cross_entropy(ctx.probed.logits, ctx.scratch["y"]))
+        if self._contrasts:
+            terms.append(self.mu * self._contrast(ctx, ctx.probed.features, ctx.scratch["near"], out.features))
+        return self.lazy * sum(terms[1:], terms[0])
+
+    def _contrast(self, ctx: ClientContext, pseudo: Tensor, anchor: Tensor, local: Tensor) -> Tensor:
         # Pair j compares pseudo-sample j with batch sample j (mod the batch size).
         count = pseudo.shape[1]
         if count > local.shape[1]:

@@ -12,6 +12,7 @@ from torch import nn
 
 from ..core.errors import InputError, unknown
 from ..core.model import FedModel
+from ..core.validation import validated
 from .base import ModelSpec
 from .cnn import CNN
 from .mlp import MLP
@@ -25,7 +26,7 @@ def build(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_cla
         return adopt(_factory(name)(shape, num_classes, **options))
     if name not in MODELS:
         raise unknown("model.name", name, MODELS)
-    return MODELS[name](**options).build(shape, num_classes)
+    return validated(MODELS[name], options, "model").build(shape, num_classes)
 
 
 def adopt(module: nn.Module) -> FedModel:

@@ -1,0 +1,72 @@
+"""From a recipe to the objects of a run: clients, model with its initial weights, methods, backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from . import data, models
+from .backends.base import Backend, usable_cores
+from .backends.pool import PoolBackend, WorkerPool
+from .backends.serial import SerialBackend
+from .config import Recipe, Stack, TrainConfig
+from .core.client import Job
+from .core.cohort import joins
+from .core.data import Spec
+from .core.errors import InputError
+from .core.method import Method, check_stack
+from .core.model import FedModel
+from .core.rng import torch_stream
+from .data import Federation, PartitionOptions
+
+
+def federation(recipe: Recipe, seed: int) -> Federation:
+    """Make the clients of a recipe; every stack with the same seed has the same ones."""
+    d = recipe.data
+    return data.load(d.name, d.clients, d.partition, PartitionOptions(d.alpha, d.shards_per_client), d.proxy, seed)
+
+
+def job(recipe: Recipe, stack: Stack, clients: Federation, seed: int) -> Job:
+    """Make what stays the same during a run: methods, model with its initial weights, settings."""
+    with torch_stream(seed, "model"):
+        model = models.build(recipe.model.name, recipe.model.options, clients.shape, clients.num_classes)
+    return assemble(model, stack.build(), clients, recipe.train, seed)
+
+
+def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, train: TrainConfig, seed: int) -> Job:
+    """Put the parts of a run together and check that they fit."""
+    check_stack(methods)
+    count, dtype = len(clients.train.parts), getattr(torch, train.dtype)
+    if (train.clients_per_round or 0) > count:
+        raise InputError(f"train.clients_per_round = {train.clients_per_round}: there are only {count} clients")
+    spec = Spec(
+        shape=clients.shape,
+        num_classes=clients.num_classes,
+        num_clients=count,
+        clients_per_round=train.clients_per_round or count,
+        seed=seed,
+        dtype=dtype,
+        proxy=None if clients.proxy is None else clients.proxy.see(slice(None), dtype),
+        **train.model_dump(include={"local_steps", "batch_size", "lr", "momentum", "weight_decay", "aggregate"}),
+    )
+    for method in methods:
+        method.check(spec, clients.sizes)
+        with torch_stream(seed, "model", method.name):  # its own stream: the model starts the same for all stacks
+            if (extra := method.extra_module(model, spec)) is not None:
+                model.extras[method.name] = extra
+    models.check(model, spec.shape, spec.num_classes)
+    return Job(methods, model.to(dtype), replace(spec, joint=joins(model, spec)))
+
+
+def default_workers(recipe: Recipe) -> int:
+    """One process per core that may be used, but no more than clients in a round."""
+    return min(usable_cores(), recipe.train.clients_per_round or recipe.data.clients)
+
+
+def connect(job: Job, clients: Federation, cohort: int, pool: WorkerPool | None) -> Backend:
+    """Choose who trains the clients: this process or a pool of them."""
+    if pool is None:
+        return SerialBackend(job, clients.train, cohort)
+    return PoolBackend(job, clients.train, cohort, pool)

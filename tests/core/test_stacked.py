@@ -1,0 +1,90 @@
+"""Clients together give what each gives alone, for every layer that has a rule and for those that have none."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedbr.core.stacked import obstacle, plan, run
+
+
+class Block(nn.Module):
+    """A layer without a rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(5, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.linear(x))
+
+
+IMAGES = (3, 6, 6)
+ARCHITECTURES = {
+    "linear": (nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)), (5,)),
+    "linear without bias": (nn.Sequential(nn.Linear(5, 4, bias=False), nn.GELU()), (5,)),
+    "linear on sequences": (nn.Sequential(nn.Linear(5, 4), nn.Flatten(), nn.Linear(12, 2)), (3, 5)),
+    "convolutions": (
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.GroupNorm(4, 8), nn.Conv2d(8, 8, 3, padding="same", groups=2),
+            nn.MaxPool2d(2), nn.Conv2d(8, 6, 1, bias=False), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 2),
+        ),
+        IMAGES,
+    ),
+    "reflecting": (nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), nn.AvgPool2d(2)), IMAGES),
+    "group norm without weights": (nn.Sequential(nn.GroupNorm(3, 3, affine=False), nn.Flatten()), IMAGES),
+    "group norm on vectors": (nn.Sequential(nn.Linear(5, 8), nn.GroupNorm(2, 8)), (5,)),
+    "layer norm": (nn.Sequential(nn.Linear(5, 5), nn.LayerNorm(5), Block()), (5,)),
+    "nested": (nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3)), nn.Sequential(nn.Flatten(), nn.Linear(64, 2))), IMAGES),
+    "odd flatten": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(2), nn.Linear(16, 2)), IMAGES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("clients", [1, 3])
+def test_together_is_as_alone(name: str, clients: int) -> None:
+    module, shape = ARCHITECTURES[name]
+    module = module.double()
+    torch.manual_seed(0)
+    weights = {k: torch.randn(clients, *v.shape, dtype=v.dtype) for k, v in module.state_dict().items()}
+    wanted = [w.requires_grad_() for w in weights.values()]
+    x = torch.randn(clients, 4, *shape, dtype=torch.float64)
+    together = run(plan(module, weights, "", clients), x)
+    alone = torch.stack(
+        [torch.func.functional_call(module, {k: v[i] for k, v in weights.items()}, (x[i],)) for i in range(clients)]
+    )
+    assert torch.allclose(together, alone, rtol=1e-10, atol=1e-10)
+    for a, b in zip(
+        torch.autograd.grad(together.square().sum(), wanted, retain_graph=True) if wanted else [],
+        torch.autograd.grad(alone.square().sum(), wanted) if wanted else [],
+        strict=True,
+    ):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_no_obstacle_where_there_is_none(name: str) -> None:
+    module, shape = ARCHITECTURES[name]
+    assert obstacle(module.float(), torch.randn(3, *shape)) is None
+
+
+class Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) if x.sum() > 0 else -self.linear(x)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Sequential(nn.Linear(5, 5), nn.Dropout(0.5)),
+        nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5)),
+        Branch(),
+    ],
+)
+def test_obstacles_are_seen(module: nn.Module) -> None:
+    reason = obstacle(module.train(), torch.randn(3, 5))
+    assert reason
+    assert "\n" not in reason

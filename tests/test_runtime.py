@@ -1,0 +1,250 @@
+"""What the runtime promises whatever the method: cohorts, workers, partial participation, tiny clients, divergence."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedbr
+from conftest import blobs
+from fedbr.methods import METHODS
+
+STACKS = {"fedavg": [], **{name: [cls()] for name, cls in METHODS.items()}}
+SHORT = {"rounds": 3, "local_steps": 4, "batch_size": 8, "lr": 0.05, "hidden": (7,)}
+
+
+def weights(run: fedbr.Run) -> list[torch.Tensor]:
+    return list(run.model.state_dict().values())
+
+
+def same(a: fedbr.Run, b: fedbr.Run) -> bool:
+    timeless = [[{k: v for k, v in line.items() if "seconds" not in k} for line in run.lines] for run in (a, b)]
+    return all(map(torch.equal, weights(a), weights(b))) and timeless[0] == timeless[1]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_same_seed_same_bits_other_seed_other_bits(federation: fedbr.Federation, stack: str) -> None:
+    first, again, other = (fedbr.train(federation, "mlp", STACKS[stack], seed=s, **SHORT) for s in (1, 1, 2))
+    assert same(first, again)
+    assert not same(first, other)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_cohort_size_changes_only_the_last_bits(federation: fedbr.Federation, stack: str) -> None:
+    alone, four, all_six = (
+        fedbr.train(federation, "mlp", STACKS[stack], cohort=c, dtype="float64", **SHORT) for c in (1, 4, 6)
+    )
+    for one, some, every in zip(weights(alone), weights(four), weights(all_six), strict=True):
+        assert torch.allclose(one, some, rtol=1e-11, atol=1e-11)
+        assert torch.allclose(one, every, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_workers_change_nothing(federation: fedbr.Federation, stack: str) -> None:
+    one = fedbr.train(federation, "mlp", STACKS[stack], cohort=2, workers=1, **SHORT)
+    two = fedbr.train(federation, "mlp", STACKS[stack], cohort=2, workers=2, **SHORT)
+    assert same(one, two)
+
+
+def test_the_torch_generator_and_threads_of_the_caller_are_left_alone(federation: fedbr.Federation) -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    threads = torch.get_num_threads()
+    fedbr.train(federation, "mlp", [fedbr.FedBR()], **SHORT)
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.get_num_threads() == threads
+
+
+def test_fedavg_is_sgd_and_a_mean(federation: fedbr.Federation) -> None:
+    """FedAvg written out: two clients of unequal size, both ways to weigh them."""
+    sizes = [len(p) for p in federation.train.parts.values()]
+    x, y = federation.train.samples.x, federation.train.samples.y
+    for aggregate in ("uniform", "samples"):
+        model = fedbr.FedModel(nn.Sequential(nn.Linear(6, 5), nn.Tanh()), 5, 4).double()
+        run = fedbr.train(
+            federation, model, rounds=1, local_steps=3, batch_size=4, lr=0.1, dtype="float64", aggregate=aggregate
+        )  # fmt: skip
+        total = [torch.zeros_like(p) for p in model.parameters()]
+        for client, part in federation.train.parts.items():
+            own = [p.detach().clone().requires_grad_() for p in model.parameters()]
+            draws = fedbr_stream(0, "batches", 1, client).integers(len(part), size=(3, 4))
+            for step in range(3):
+                rows = torch.from_numpy(part[draws[step]])
+                logits = torch.tanh(x[rows] @ own[0].T + own[1]) @ own[2].T + own[3]
+                grads = torch.autograd.grad(nn.functional.cross_entropy(logits, y[rows]), own)
+                own = [(p - 0.1 * g).detach().requires_grad_() for p, g in zip(own, grads, strict=True)]
+            share = sizes[client] / sum(sizes) if aggregate == "samples" else 1 / len(sizes)
+            total = [t + share * p.detach() for t, p in zip(total, own, strict=True)]
+        for got, wanted in zip(run.model.parameters(), total, strict=True):
+            assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
+
+
+def test_momentum_and_weight_decay_act_and_the_optimiser_is_fresh_each_round(federation: fedbr.Federation) -> None:
+    plain = fedbr.train(federation, "mlp", **SHORT)
+    for options in ({"momentum": 0.9}, {"weight_decay": 0.1}):
+        assert not same(plain, fedbr.train(federation, "mlp", **SHORT, **options))
+    # With one local step a fresh momentum buffer is the gradient itself.
+    one_step = SHORT | {"local_steps": 1}
+    assert same(fedbr.train(federation, "mlp", **one_step), fedbr.train(federation, "mlp", momentum=0.9, **one_step))
+
+
+def test_a_client_with_a_single_sample_trains() -> None:
+    x, y = blobs()
+    clients = [(x[:1], y[:1]), (x[1:60], y[1:60]), (x[60:], y[60:])]
+    federation = fedbr.Federation.from_clients(clients, test=(x, y))
+    run = fedbr.train(federation, "mlp", [fedbr.FedBR()], **SHORT)
+    assert all(np.isfinite(run.loss))
+
+
+def test_partial_participation_draws_anew_and_evaluates_everybody(federation: fedbr.Federation) -> None:
+    run = fedbr.train(federation, "mlp", [fedbr.FedBR()], clients_per_round=2, **SHORT | {"rounds": 8})
+    chosen = [tuple(line["clients"]) for line in run.lines]
+    assert all(len(set(c)) == 2 for c in chosen)
+    assert len(set(chosen)) > 2
+    assert all(len(line["accuracy_clients"]) == 6 for line in run.lines)
+
+
+def test_bytes_are_counted(federation: fedbr.Federation) -> None:
+    model_bytes = 4 * (6 * 7 + 7 + 7 * 4 + 4)
+    projector_bytes = 4 * (7 * 256 + 256 + 256 * 256 + 256 + 256 * 128 + 128)
+    pseudo_bytes = 4 * 6  # one sample of six features
+    plain = fedbr.train(federation, "mlp", **SHORT)
+    assert plain.bytes == [(6 * model_bytes, 6 * model_bytes)] * 3
+    each = fedbr.train(federation, "mlp", [fedbr.FedBR()], **SHORT)
+    means = 6 * 2  # ceil(8 / 6) from each of six clients
+    both = 6 * (model_bytes + projector_bytes)
+    assert each.bytes == [(both + means * pseudo_bytes, both + 6 * 8 * pseudo_bytes)] * 3
+    once = fedbr.train(federation, "mlp", [fedbr.FedBR(refresh="once")], **SHORT)
+    assert once.bytes == [each.bytes[0], (both, both), (both, both)]
+    first = fedbr.train(federation, "mlp", [fedbr.FedBR(components=1)], **SHORT)
+    assert first.bytes[0][0] == 6 * model_bytes + means * pseudo_bytes  # no projector, nothing of it sent
+
+
+def test_new_clients_get_shared_data_when_they_come(federation: fedbr.Federation) -> None:
+    run = fedbr.train(
+        federation, "mlp", [fedbr.FedBR(refresh="once")], clients_per_round=2, **SHORT | {"rounds": 12}
+    )  # fmt: skip
+    fixed = min(down for _, down in run.bytes)
+    seen: set[int] = set()
+    for line in run.lines:
+        new = set(line["clients"]) - seen
+        assert line["bytes_down"] == fixed + len(new) * 8 * 6 * 4
+        seen |= new
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_divergence_names_round_and_client(federation: fedbr.Federation, workers: int) -> None:
+    samples = federation.train.samples
+    samples.x[torch.from_numpy(federation.train.parts[4])] *= 1e200
+    with pytest.raises(fedbr.Diverged) as caught:
+        fedbr.train(federation, "mlp", workers=workers, cohort=2, dtype="float64", **SHORT)
+    assert (caught.value.round, caught.value.client) == (1, 4)
+    assert "round 1, client 4" in str(caught.value)
+
+
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layers(x)
+        return out
+
+
+def test_dropout_trains_one_client_at_a_time_says_so_and_is_reproducible(federation: fedbr.Federation) -> None:
+    model = fedbr.FedModel(Noisy(), 8, 4)
+    options = {k: v for k, v in SHORT.items() if k != "hidden"}
+    with pytest.warns(RuntimeWarning, match="one at a time"):
+        runs = [fedbr.train(federation, model, cohort=6, workers=w, **options) for w in (1, 2)]
+    assert same(*runs)
+
+
+def test_batch_norm_buffers_are_averaged_and_counters_copied(federation: fedbr.Federation) -> None:
+    model = fedbr.FedModel(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU()), 5, 4)
+    options = {k: v for k, v in SHORT.items() if k != "hidden"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = fedbr.train(federation, model, **options | {"rounds": 1})
+    state = run.model.state_dict()
+    assert state["encoder.1.num_batches_tracked"] == 4
+    assert not torch.equal(state["encoder.1.running_mean"], torch.zeros(5))
+
+
+def test_the_users_model_is_not_touched(federation: fedbr.Federation) -> None:
+    model = fedbr.FedModel(nn.Linear(6, 5), 5, 4)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    run = fedbr.train(federation, model, [fedbr.FedBR()], rounds=1, local_steps=2)
+    assert model.state_dict().keys() == before.keys() == run.model.state_dict().keys()
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+class ModelOfAnotherShape(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.classifier = nn.Linear(6, 3), nn.Linear(3, 4)
+
+
+def test_models_of_users_are_adopted_or_refused(federation: fedbr.Federation) -> None:
+    fedbr.train(federation, ModelOfAnotherShape(), rounds=1, local_steps=1)
+    with pytest.raises(fedbr.InputError, match="FedModel"):
+        fedbr.train(federation, nn.Linear(6, 4), rounds=1, local_steps=1)
+    with pytest.raises(fedbr.InputError, match=r"features .* \(2, 9\)"):
+        fedbr.train(federation, fedbr.FedModel(nn.Linear(6, 5), 9, 4, nn.Linear(5, 4)), rounds=1)
+    with pytest.raises(fedbr.InputError, match="logits"):
+        fedbr.train(federation, fedbr.FedModel(nn.Linear(6, 5), 5, 3), rounds=1)
+    with pytest.raises(fedbr.InputError, match="shape"):
+        fedbr.train(federation, fedbr.FedModel(nn.Linear(7, 5), 5, 4), rounds=1)
+    with pytest.raises(fedbr.InputError, match="images"):
+        fedbr.train(federation, "cnn", rounds=1)
+
+
+def test_the_global_model_starts_the_same_for_every_stack(federation: fedbr.Federation) -> None:
+    tiny = SHORT | {"rounds": 1, "local_steps": 1, "lr": 1e-30}
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(
+            weights(fedbr.train(federation, "mlp", **tiny)),
+            weights(fedbr.train(federation, "mlp", [fedbr.FedBR(lam=0.3)], **tiny)),
+            strict=True,
+        )
+    )
+
+
+def test_evaluate_every(federation: fedbr.Federation) -> None:
+    rounds = SHORT | {"rounds": 5}
+    assert len(fedbr.train(federation, "mlp", evaluate_every=0, **rounds).accuracy) == 1
+    run = fedbr.train(federation, "mlp", evaluate_every=2, **rounds)
+    assert [line["round"] for line in run.lines if line["accuracy"] is not None] == [2, 4, 5]
+    assert len(run.seconds_train) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rounds": -1}, "train.rounds = -1"),
+        ({"batch_size": 0}, "train.batch_size = 0"),
+        ({"lr": float("nan")}, "train.lr = nan"),
+        ({"clients_per_round": 7}, "clients_per_round = 7"),
+        ({"methods": [fedbr.FedBR(), fedbr.FedBR()]}, "twice"),
+        ({"methods": [fedbr.FedBR(mean_of=1000)]}, "fedbr.mean_of = 1000"),
+        ({"methods": [fedbr.FedBR(pseudo="mixture")]}, "data.proxy"),
+        ({"widht": 2}, "widht"),
+    ],
+)
+def test_wrong_settings_are_refused(federation: fedbr.Federation, options: dict[str, object], words: str) -> None:
+    with pytest.raises(fedbr.InputError) as caught:
+        fedbr.train(federation, "mlp", **options)  # type: ignore[arg-type]
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def fedbr_stream(*path: str | int) -> np.random.Generator:
+    from fedbr.core.rng import stream
+
+    return stream(*path)  # type: ignore[arg-type]
