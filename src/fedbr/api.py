@@ -14,12 +14,13 @@ from . import experiment, models
 from .assembly import assemble, connect
 from .backends.base import one_thread
 from .backends.pool import WorkerPool
-from .config import TrainConfig, validated
+from .config import TrainConfig
 from .core.cohort import choose
 from .core.method import Method
 from .core.model import FedModel
 from .core.rng import torch_stream
 from .core.server import Server
+from .core.validation import validated
 from .data import Federation
 
 

@@ -6,9 +6,11 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from . import api, models
 from .backends.base import one_thread
@@ -23,7 +25,7 @@ class Workload:
     """A round of training: how many clients, how many steps, which model, which samples."""
 
     model: str
-    options: dict[str, float]
+    options: dict[str, Any]
     shape: tuple[int, ...]
     clients: int
     local_steps: int
@@ -89,7 +91,7 @@ def bare_round(work: Workload, clients: Federation) -> None:
     """What one writes by hand: load weights, SGD steps, average."""
     with torch_stream(0, "model"):
         model = models.build(work.model, work.options, work.shape, 10)
-    parameters = list(model.parameters())
+    parameters: list[Tensor] = list(model.parameters())
     start = [p.detach().clone() for p in parameters]
     total = [torch.zeros_like(p) for p in start]
     x, y = clients.train.samples.x, clients.train.samples.y

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -15,4 +16,7 @@ def main() -> None:
     except KeyboardInterrupt:  # before a command could say how to go on
         code = 130
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if code == 130:  # all that matters is on disk: do not make an impatient user wait for libraries to unload
+        sys.stdout.flush()
+        os._exit(code)
     sys.exit(code)

@@ -52,6 +52,8 @@ def call(arguments: Sequence[str]) -> int:
         return fail(str(error), 1)
     except BrokenPipeError:  # the reader of our output went away
         return 0
+    except OSError as error:  # such as a disk that is full
+        return fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1)
 
 
 def fail(message: str, code: int) -> int:
@@ -66,11 +68,10 @@ def spread(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         if argument in SPREAD:
             option = argument
-            continue
-        takes = option is not None and not argument.startswith("-") and SPREAD[option] in argument
-        if takes and option is not None:
-            out += [option, argument]
-        else:
-            option = None
-            out.append(argument)
+        elif option and out[-1] != option:  # it has a value already: is this another one?
+            if argument.startswith("-") or SPREAD[option] not in argument:
+                option = None
+            else:
+                out.append(option)
+        out.append(argument)
     return out

@@ -23,7 +23,8 @@ def is_small(model: FedModel, spec: Spec) -> bool:
     """Say whether a step is so small that its overhead is worth sharing."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model.eval()(torch.zeros(1, *spec.shape, dtype=next(model.parameters()).dtype))
-    return 3 * counter.get_total_flops() * spec.batch_size < SMALL  # forward, and twice that backward
+    step = 3 * int(counter.get_total_flops()) * spec.batch_size  # forward, and twice that backward
+    return step < SMALL
 
 
 def joins(model: FedModel, spec: Spec) -> bool:

@@ -70,7 +70,7 @@ class CohortModel:
         own = [self._own(x) for x in inputs]
         sizes = [x.shape[1] for x in own]
         out = self(torch.cat(own, dim=1))
-        return [Output(*parts) for parts in zip(*(t.split(sizes, dim=1) for t in out), strict=True)]
+        return [Output(*parts) for parts in zip(*(torch.split(t, sizes, dim=1) for t in out), strict=True)]
 
     def extra(self, name: str, z: Tensor) -> Tensor:
         """Run a method's own module, [C, n, ...]."""

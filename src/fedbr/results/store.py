@@ -110,18 +110,19 @@ class ResultFolder:
         ours = (self.path / "recipe.toml").exists()
         if ours and not fresh:
             self._check_same()
-        elif not ours and self.path.exists() and any(p.name != ".lock" for p in self.path.iterdir()):
+        elif not ours and self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
             raise InputError(f"--out {self.path}: is not empty and holds no results of ours; choose another folder")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with _locked(self.path):
+        with contextlib.ExitStack() as exits:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                exits.enter_context(_locked(self.path))
                 if fresh:
                     self._clear()
                 write(self.path / "recipe.toml", self.recipe.to_toml())
                 write(self.path / "environment.json", dump(environment()))
-                yield self
-        except PermissionError as error:
-            raise InputError(f"--out {self.path}: cannot write there ({error.strerror})") from error
+            except OSError as error:
+                raise InputError(f"--out {self.path}: cannot write there ({error.strerror})") from error
+            yield self
 
     def run(self, stack: Stack, seed: int) -> RunFolder:
         """Return the folder of one run."""

@@ -1,0 +1,272 @@
+"""The command line as a user meets it: what it prints, what it refuses, what it leaves on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from fedbr.cli.app import call, spread
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+QUICK = ("--set", "train.rounds=2", "train.local_steps=2", "model.width=0.1", "metrics.target=0.1")
+
+
+def test_run_writes_the_folder_of_the_contract(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    done = command("run", "digits", *QUICK, "train.seeds=0,3", "--out", str(out), "--workers", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # no progress bar in a pipe
+    for word in ("FedAvg", "FedBR", "top-5 %", "worst client %", "rounds to 10 %", "speed-up", "MB/round", "s/round"):
+        assert word in done.stdout
+    recipe = tomllib.loads((out / "recipe.toml").read_text())
+    assert recipe["train"]["rounds"] == 2
+    assert recipe["train"]["momentum"] == 0.0  # the whole recipe, defaults included
+    assert {"python", "packages", "cores", "threads"} <= json.loads((out / "environment.json").read_text()).keys()
+    results = json.loads((out / "results.json").read_text())
+    assert results["recipe"] == recipe
+    assert "top5" in " ".join(results["metrics"])
+    assert [(r["label"], r["seed"]) for r in results["runs"]] == [
+        ("FedAvg", 0),
+        ("FedAvg", 3),
+        ("FedBR", 0),
+        ("FedBR", 3),
+    ]
+    for run in results["runs"]:
+        assert run["rounds"] == 2
+        assert run["diverged"] is False
+        assert run["split"].keys() == {"hash", "effective_classes", "sizes"}
+        assert run["model"].keys() == {"name", "parameters", "fingerprint"}
+        assert run["accuracy"].keys() == {"top5", "final", "best", "worst_top5"}
+        assert run["bytes"].keys() == {"up", "down"}
+        assert run["seconds"].keys() == {"train", "evaluate", "total"}
+        folder = out / "runs" / f"{run['label']}-{run['seed']}"
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        assert [line["round"] for line in lines] == [1, 2]
+        assert lines[0].keys() == {
+            "round", "accuracy", "accuracy_worst", "accuracy_clients", "loss", "bytes_up", "bytes_down",
+            "seconds_train", "seconds_evaluate", "clients",
+        }  # fmt: skip
+        assert all(k.startswith(("encoder.", "classifier.")) for k in load_file(folder / "model.safetensors"))
+        assert json.loads((folder / "checkpoint.json").read_text())["round"] == 2
+    same_split = {r["seed"]: r["split"]["hash"] for r in results["runs"]}
+    assert all(r["split"]["hash"] == same_split[r["seed"]] for r in results["runs"])
+    assert same_split[0] != same_split[3]
+    assert not [p for p in out.rglob("*") if p.suffix in (".pkl", ".pt", ".pth")]
+
+    before = (out / "results.json").read_text()
+    again = command("run", "digits", *QUICK, "train.seeds=0,3", "--out", str(out))
+    assert again.returncode == 0
+    assert (out / "results.json").read_text() == before  # nothing was trained again
+
+    page = command("report", str(out))
+    assert page.returncode == 0
+    html = (out / "report.html").read_text()
+    assert html.startswith("<!doctype html>")
+    assert "FedBR" in html
+    assert 'src="http' not in html
+
+
+WRONG = [
+    (("--set", "train.bach_size=3"), "batch_size"),
+    (("--set", "tran.rounds=3"), "'train'"),
+    (("--methods", "fedavg", "fedbrr"), "'fedbr'"),
+    (("--set", "data.alpha=0"), "data.alpha = 0"),
+    (("--set", "data.alpha=-1"), "data.alpha = -1"),
+    (("--set", "data.alpha=nan"), "data.alpha = nan"),
+    (("--set", "data.clients=5000", "train.clients_per_round=5"), "data.clients = 5000"),
+    (("--set", "data.clients=0"), "data.clients = 0"),
+    (("--set", "train.batch_size=0"), "train.batch_size = 0"),
+    (("--set", "train.rounds=-1"), "train.rounds = -1"),
+    (("--set", "train.rounds=many"), "train.rounds = 'many'"),
+    (("--set", "train.seeds=1,1"), "twice"),
+    (("--set", "fedbr.lam=-1"), "fedbr.lam = -1"),
+    (("--set", "fedbr.mean_of=1"), "fedbr.mean_of = 1"),
+    (("--set", "fedbr.mean_of=500"), "fedbr.mean_of = 500"),
+    (("--set", "fedbr.pseudo=mixture"), "data.proxy"),
+    (("--set", "mixup.alpha=1", "--methods", "fedavg"), "mixup"),
+    (("--set", "data.partition=ldda"), "'lda'"),
+    (("--set", "model.name=cn"), "'cnn'"),
+    (("--set", "model.name=no.such:thing"), "no.such:thing"),
+    (("--set", "rounds"), "train.rounds=5"),
+    (("no-such-recipe",), "digits"),
+    (("no-such-file.toml",), "no-such-file.toml"),
+    (("--workers", "0"), "0"),
+    (("--no-such-option",), "--no-such-option"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG, ids=[" ".join(a) for a, _ in WRONG])
+def test_wrong_input_gets_one_line_and_exit_code_2_and_writes_nothing(
+    arguments: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(["run", *arguments, "--out", "o"]) == 2
+    error = capsys.readouterr().err.strip()
+    assert words in error
+    assert len(error.splitlines()) <= 2
+    assert "Traceback" not in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_recipe_that_is_not_toml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "r.toml").write_text("rounds: 5\n")
+    assert call(["run", str(tmp_path / "r.toml"), "--out", str(tmp_path / "o")]) == 2
+    assert "not TOML" in capsys.readouterr().err
+    (tmp_path / "r.toml").write_bytes(b"\xff\xfe\x00")
+    assert call(["run", str(tmp_path / "r.toml"), "--out", str(tmp_path / "o")]) == 2
+    (tmp_path / "r.toml").write_text('name = "x"\n')
+    assert call(["run", str(tmp_path / "r.toml"), "--out", str(tmp_path / "o")]) == 2
+    assert "compare" in capsys.readouterr().err
+    assert call(["run", str(tmp_path), "--out", str(tmp_path / "o")]) == 2
+    assert not (tmp_path / "o").exists()
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_folders_that_are_not_for_us(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "o"
+    assert call(["run", *QUICK, "--methods", "fedavg", "--out", str(out), "--workers", "1"]) == 0
+    before = tree(out)
+    assert call(["run", *QUICK, "train.lr=0.5", "--methods", "fedavg", "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert "train.lr is 0.01 there, 0.5 here" in error
+    assert "--fresh" in error
+    assert call(["run", *QUICK, "--out", str(out)]) == 2  # other stacks
+    assert tree(out) == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    for fresh in ((), ("--fresh",)):
+        assert call(["run", *QUICK, "--out", str(tmp_path / "mine"), *fresh]) == 2
+        assert tree(tmp_path / "mine") == {str(tmp_path / "mine" / "thesis.tex"): b"years of work"}
+    (tmp_path / "file").write_text("")
+    assert call(["run", *QUICK, "--out", str(tmp_path / "file")]) == 2
+    assert call(["run", *QUICK, "--out", str(tmp_path / "file" / "below")]) == 2
+    assert call(["report", str(tmp_path / "mine")]) == 2
+    assert (
+        call(["run", *QUICK, "train.lr=0.5", "--methods", "fedavg", "--out", str(out), "--workers", "1", "--fresh"])
+        == 0
+    )
+    assert tomllib.loads((out / "recipe.toml").read_text())["train"]["lr"] == 0.5
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert call(["run", *QUICK, "--out", str(tmp_path / "o")]) == 2
+
+
+def test_a_place_where_nothing_can_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    if not Path("/proc/self").exists():
+        pytest.skip("needs a file system that refuses even root")
+    assert call(["run", *QUICK, "--out", "/proc/self/fedbr"]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_divergence_stops_one_run_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(
+        '[data]\nname = "digits"\n[model]\nname = "mlp"\n[train]\nrounds = 3\nlocal_steps = 3\nlr = 0.01\n'
+        '[[compare]]\nlabel = "explodes"\nmethods = [{ name = "fedbr", lam = 1e30 }]\n'
+        '[[compare]]\nlabel = "FedAvg"\nmethods = []\n'
+    )
+    out = tmp_path / "o"
+    for _ in range(2):  # the second time nothing is trained again
+        assert call(["run", str(recipe), "--out", str(out), "--workers", "1"]) == 1
+        shown = capsys.readouterr().out
+        assert "diverged: seed 0 at round" in shown
+        exploded, fine = json.loads((out / "results.json").read_text())["runs"]
+        assert exploded["diverged"] is True
+        assert exploded["diverged_at"].keys() == {"round", "client", "what"}
+        assert fine["diverged"] is False
+        assert fine["rounds"] == 3
+    assert call(["report", str(out)]) == 0
+
+
+def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {
+        "methods": ("fedavg", "fedbr", "lam = 0.1", "ICML 2023"),
+        "data": ("digits", "rotated-digits"),
+        "models": ("cnn", "mlp", "width = 1.0", "package.module:factory"),
+        "partitions": ("iid", "lda", "lda-prior", "classwise", "shards", "quantity"),
+        "recipes": ("digits", "rotated-digits"),
+    }
+    for kind, words in expected.items():
+        assert call(["list", kind]) == 0
+        shown = capsys.readouterr().out
+        assert all(word in shown for word in words)
+    assert call(["list", "method"]) == 2
+    assert "methods" in capsys.readouterr().err
+
+
+def test_help_is_quick_because_torch_waits() -> None:
+    code = "import sys; from fedbr.cli.app import call; call(['--help']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_several_values_of_one_option() -> None:
+    assert spread(["run", "digits", "--methods", "a", "b+c", "--out", "o"]) == [
+        "run", "digits", "--methods", "a", "--methods", "b+c", "--out", "o",
+    ]  # fmt: skip
+    assert spread(["run", "--set", "a=1", "b=2", "digits"]) == ["run", "--set", "a=1", "--set", "b=2", "digits"]
+    assert spread(["run", "--set"]) == ["run", "--set"]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_ends_soon_says_how_to_go_on_and_keeps_everything(workers: str, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "fedbr", "run", "--set", "train.rounds=1000", "--out", "o", "--workers", workers]
+    process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "o" / "runs" / "FedAvg-0" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 2):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert time.monotonic() - start < 2
+    assert process.returncode == 130
+    assert "Traceback" not in error
+    assert f"fedbr run --set train.rounds=1000 --out o --workers {workers}" in error
+    assert json.loads((tmp_path / "o" / "results.json").read_text())["runs"][0]["rounds"] >= 2
+
+
+def test_a_second_process_is_kept_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = [
+        sys.executable,
+        "-m",
+        "fedbr",
+        "run",
+        "--set",
+        "train.rounds=1000",
+        "--out",
+        str(tmp_path / "o"),
+        "--workers",
+        "1",
+    ]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        while not (tmp_path / "o" / "recipe.toml").exists():
+            time.sleep(0.05)
+        assert call([*line[3:]]) == 2
+        assert "another fedbr process" in capsys.readouterr().err
+        assert call([*line[3:], "--fresh"]) == 2
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,100 @@
+"""The house rules: imports go one way, public names are exported, examples and README commands work."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import fedbr
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "fedbr"
+ALLOWED = {  # room -> the rooms that it may use
+    "core": {"core"},
+    "pseudo": {"core", "pseudo"},
+    "methods": {"core", "pseudo", "methods"},
+    "data": {"core", "data"},
+    "models": {"core", "models"},
+    "metrics": {"core", "metrics"},
+    "backends": {"core", "backends"},
+    "config": {"core", "methods", "models", "data"},
+    "results": {"core", "metrics", "backends", "config", "results"},
+    "assembly": {"core", "methods", "models", "data", "backends", "config"},
+    "experiment": {"core", "models", "data", "metrics", "backends", "config", "results", "assembly"},
+    "api": {"core", "models", "data", "backends", "config", "assembly", "experiment"},
+    "bench": {"core", "methods", "models", "data", "backends", "api"},
+}
+
+
+def rooms_used(file: Path) -> set[str]:
+    used = set()
+    depth = len(file.relative_to(SOURCE).parts) - 1
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            up = depth + 1 - node.level
+            base = [*file.relative_to(SOURCE).parts[:up]]
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            used |= {(base + name.split("."))[0] for name in names}
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            for name in [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]:
+                assert not name.startswith("fedbr"), f"{file}: use relative imports"
+                assert name.split(".")[0] != "flwr" or "flower" in file.parts, f"{file}: flwr only in backends/flower"
+    return used
+
+
+@pytest.mark.parametrize("file", sorted(SOURCE.rglob("*.py")), ids=lambda f: str(f.relative_to(SOURCE)))
+def test_imports_go_one_way(file: Path) -> None:
+    room = file.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if room in ALLOWED:
+        assert rooms_used(file) <= ALLOWED[room], f"{file} may use {sorted(ALLOWED[room])}"
+
+
+def test_public_names() -> None:
+    assert fedbr.__all__ == [
+        "Batch", "ClientContext", "Diverged", "FedBR", "FedModel", "Federation", "InputError", "Method", "Output",
+        "Run", "ServerContext", "train",
+    ]  # fmt: skip
+    for name in fedbr.__all__:
+        assert getattr(fedbr, name).__doc__
+    with pytest.raises(AttributeError):
+        fedbr.no_such_thing  # noqa: B018 - the access is the test
+
+
+def test_the_round_loop_fits_on_a_few_screens() -> None:
+    assert len((SOURCE / "experiment.py").read_text().splitlines()) < 150
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda f: f.name)
+def test_examples_run(example: Path) -> None:
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy" in done.stdout
+
+
+def test_readme_commands_exist() -> None:
+    """Every make target and every fedbr command line of the documentation is one that there is."""
+    from fedbr import config
+    from fedbr.cli.app import app, spread
+
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    commands = {c.name for c in app.registered_commands}
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = page.read_text("utf-8")
+        for target in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE):
+            assert target in targets, f"{page.name}: make {target}"
+        for line in re.findall(r"(?:^|`|bin/)fedbr ([a-z][^`\n]*)", text, re.MULTILINE):
+            words = line.split("#")[0].split()
+            assert words[0] in commands, f"{page.name}: fedbr {line}"
+            if words[0] == "run" and "..." not in line:
+                arguments = spread(words[1:])
+                chosen = [v for o, v in pairwise(arguments) if o == "--set"]
+                stacks = [v for o, v in pairwise(arguments) if o == "--methods"]
+                name = "digits" if not arguments or arguments[0].startswith("-") else arguments[0]
+                if not name.endswith(".toml"):
+                    config.load(name, chosen, stacks)
