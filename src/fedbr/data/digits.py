@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 
 from ..core.data import Samples
 from ..core.rng import stream
@@ -15,6 +14,8 @@ TEST_SHARE = 0.2
 
 def load() -> Source:
     """Return the digits with a fixed, stratified fifth held out for testing."""
+    from sklearn.datasets import load_digits  # two seconds that other commands need not wait
+
     bunch = load_digits()
     x = torch.from_numpy(bunch.images.astype(np.uint8)).unsqueeze(1)  # 17 grey levels
     y = torch.from_numpy(bunch.target.astype(np.int64))

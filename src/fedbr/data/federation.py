@@ -87,6 +87,7 @@ class Federation:
     ) -> Federation:
         """Split arrays (NumPy or torch; bytes are taken as pixels from 0 to 255) over clients."""
         train, test = _samples(x, y, "x"), _samples(x_test, y_test, "x_test")
+        _check_alike(test, train, "x_test", "x")
         options = PartitionOptions(alpha, shards_per_client)
         source = Source(train, test, _num_classes(train, test), 255.0 if train.x.dtype == torch.uint8 else 1.0)
         return split(source, clients, partition, options, seed, _public(proxy, train))
@@ -99,12 +100,10 @@ class Federation:
         several = isinstance(test, list)
         owned = [_samples(x, y, f"clients[{i}]") for i, (x, y) in enumerate(clients)]
         tests = [_samples(x, y, "test") for x, y in (test if several else [test])]
-        for i, part in enumerate(owned + tests):
-            if part.x.shape[1:] != owned[0].x.shape[1:] or part.x.dtype != owned[0].x.dtype:
-                raise InputError(
-                    f"clients[{i}]: samples of shape {tuple(part.x.shape[1:])} and type {part.x.dtype}; "
-                    f"those of client 0 are {tuple(owned[0].x.shape[1:])} and {owned[0].x.dtype}"
-                )
+        for i, part in enumerate(owned):
+            _check_alike(part, owned[0], f"clients[{i}]", "clients[0]")
+        for part in tests:
+            _check_alike(part, owned[0], "test", "clients[0]")
         train = replace(owned[0], x=torch.cat([o.x for o in owned]), y=torch.cat([o.y for o in owned]))
         ends = np.cumsum([len(o) for o in owned])
         parts: dict[int, Index] = {
@@ -152,6 +151,14 @@ def _samples(x: Any, y: Any, name: str) -> Samples:
     if xs.is_floating_point() and not torch.isfinite(xs).all():
         raise InputError(f"{name}: some samples are not finite")
     return Samples(xs, ys.long(), scale=1 / 255 if xs.dtype == torch.uint8 else 1.0)
+
+
+def _check_alike(a: Samples, b: Samples, name: str, other: str) -> None:
+    if a.x.shape[1:] != b.x.shape[1:] or a.x.dtype != b.x.dtype:
+        raise InputError(
+            f"{name}: samples of shape {tuple(a.x.shape[1:])} and type {a.x.dtype}; "
+            f"those of {other} have {tuple(b.x.shape[1:])} and {b.x.dtype}"
+        )
 
 
 def _public(proxy: Any, train: Samples) -> Samples | None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 import torch.nn.functional as F
-from sklearn.datasets import load_sample_images
 from torch import Tensor
 
 from ..core.data import Samples
@@ -23,6 +22,8 @@ def photos(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
     """Patches of two photographs (a temple and a flower) that come with scikit-learn."""
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InputError(f"data.proxy = 'photos': samples have shape {shape}, not (1 or 3, height, width); use 'noise'")
+    from sklearn.datasets import load_sample_images
+
     images = [torch.tensor(i).permute(2, 0, 1).float() / 255 for i in load_sample_images().images]
     patches = []
     for _ in range(COUNT):

@@ -1,0 +1,70 @@
+"""Figures against cases worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fedbr.core.data import Samples
+from fedbr.core.model import FedModel
+from fedbr.metrics.accuracy import evaluate, summarise
+
+
+class Says(nn.Module):
+    """A model that reads its answer from the sample."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.one_hot(x[:, 0].long(), 3).float()
+
+
+def model() -> FedModel:
+    linear = nn.Linear(3, 3)
+    with torch.no_grad():
+        linear.weight.copy_(torch.eye(3))
+        linear.bias.zero_()
+    return FedModel(Says(), 3, 3, linear)
+
+
+def samples(answers: list[int], truth: list[int]) -> Samples:
+    return Samples(torch.tensor(answers).float()[:, None], torch.tensor(truth))
+
+
+def test_one_test_set_is_weighted_by_each_clients_classes() -> None:
+    m = model()
+    test = samples([0, 0, 1, 2, 2, 2], [0, 0, 1, 1, 2, 0])  # right: class 0 2/3, class 1 1/2, class 2 1/1
+    mix = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0.5, 0.5]])
+    result = evaluate(m, m.state_dict(), [test], mix, torch.float32)
+    assert result.accuracy == pytest.approx(4 / 6)
+    assert result.clients == pytest.approx([2 / 3, 1 / 2, 3 / 4])
+    assert result.worst == pytest.approx(1 / 2)
+
+
+def test_own_test_sets_are_averaged() -> None:
+    m = model()
+    tests = [samples([0, 1], [0, 1]), samples([0, 0, 0, 0], [0, 1, 2, 1])]
+    result = evaluate(m, m.state_dict(), tests, torch.full((2, 3), 1 / 3), torch.float32)
+    assert result.clients == pytest.approx([1.0, 0.25])
+    assert result.accuracy == pytest.approx(0.625)
+
+
+def line(round: int, accuracy: float | None, worst: float | None = 0.0) -> dict[str, object]:
+    return {"round": round, "accuracy": accuracy, "accuracy_worst": worst}
+
+
+def test_headline_figures() -> None:
+    values = [0.1, 0.5, 0.9, 0.3, 0.7, 0.8, 0.6]
+    lines = [line(i + 1, v, v / 2) for i, v in enumerate(values)]
+    result = summarise(lines, [0.5, 0.95])
+    assert result["accuracy"]["top5"] == pytest.approx((0.9 + 0.8 + 0.7 + 0.6 + 0.5) / 5)
+    assert result["accuracy"]["worst_top5"] == pytest.approx(0.35)
+    assert result["accuracy"]["final"] == 0.6
+    assert result["accuracy"]["best"] == 0.9
+    assert result["rounds_to"] == {"0.5": 2, "0.95": None}
+
+
+def test_rounds_that_were_not_tested_do_not_count() -> None:
+    result = summarise([line(1, None, None), line(2, 0.4), line(3, None, None), line(4, 0.6)], [0.5])
+    assert result["rounds_to"] == {"0.5": 4}
+    assert result["accuracy"]["top5"] == pytest.approx(0.5)
+    assert summarise([], [0.5])["accuracy"]["final"] is None

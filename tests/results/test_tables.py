@@ -1,0 +1,99 @@
+"""Tables and page: means, spreads, bounds, and text that cannot break out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbr import config, experiment
+from fedbr.results import tables
+from fedbr.results.report import write_report
+
+
+def run(label: str, seed: int, top5: float, reached: int | None, methods: list[str], **more: Any) -> dict[str, Any]:
+    return {
+        "label": label, "methods": [{"name": m} for m in methods], "seed": seed, "rounds": 10, "finished": True,
+        "accuracy": {"top5": top5, "final": top5, "best": top5, "worst_top5": top5 / 2},
+        "rounds_to": {"0.8": reached}, "bytes": {"up": 10_000_000, "down": 30_000_000},
+        "seconds": {"train": 20.0, "evaluate": 1.0, "total": 21.0}, "diverged": False,
+        "split": {"effective_classes": [1.0, 2.0]},
+    } | more  # fmt: skip
+
+
+def results(*runs: dict[str, Any]) -> dict[str, Any]:
+    recipe = config.load("digits", ["train.rounds=10"]).model_dump()
+    return {"recipe": recipe, "runs": list(runs), "metrics": {}}
+
+
+def test_mean_spread_and_speed_up() -> None:
+    found = results(
+        run("FedAvg", 0, 0.7, 8, []), run("FedAvg", 1, 0.8, 10, []),
+        run("FedBR", 0, 0.9, 2, ["fedbr"]), run("FedBR", 1, 0.9, 4, ["fedbr"]),
+    )  # fmt: skip
+    header, (avg, br) = tables.compare(found)
+    assert header[4] == "rounds to 80 %"
+    assert avg == ["FedAvg", "75.0 ± 7.1", "75.0 ± 7.1", "37.5 ± 3.5", "9 ± 1", "1.0×", "4.00", "2.00"]
+    assert br[1] == "90.0 ± 0.0"
+    assert br[5] == "3.0×"
+    (sentence,) = tables.sentences(found)
+    assert sentence == (
+        "FedBR: 15.0 ± 7.1 points above FedAvg in top-5 accuracy, ahead on 2 of 2 seeds; "
+        "80 % in 3 ± 1 rounds against 9 ± 1 (3.0×)."
+    )
+
+
+def test_targets_that_were_not_reached_make_bounds() -> None:
+    base = [run("FedAvg", 0, 0.7, None, []), run("FedAvg", 1, 0.8, 10, [])]
+    mine = [run("FedBR", 0, 0.9, 2, ["fedbr"]), run("FedBR", 1, 0.6, 3, ["fedbr"])]
+    _, (avg, br) = tables.compare(results(*base, *mine))
+    assert avg[4] == "10 (1 of 2)"
+    assert br[5] == ">4.0×"
+    assert "ahead on 1 of 2 seeds" in tables.sentences(results(*base, *mine))[0]
+    _, (_, worse) = tables.compare(results(run("FedAvg", 0, 0.9, 4, []), run("FedBR", 0, 0.7, None, ["fedbr"])))
+    assert worse[5] == "-"
+    assert (
+        "20.0 points below"
+        in tables.sentences(results(run("FedAvg", 0, 0.9, 4, []), run("FedBR", 0, 0.7, None, ["b"])))[0]
+    )
+
+
+def test_diverged_runs_are_marked() -> None:
+    bad = run("FedBR", 3, 0.2, None, ["fedbr"], diverged=True, diverged_at={"round": 4, "client": 1, "what": "x"})
+    _, (_, row) = tables.compare(results(run("FedAvg", 3, 0.9, 4, []), bad))
+    assert row[0] == "FedBR (diverged: seed 3 at round 4)"
+
+
+def test_nothing_yet() -> None:
+    assert tables.compare(results())[1] == []
+    assert tables.sentences(results()) == []
+
+
+def test_labels_are_shown_not_run(tmp_path: Path) -> None:
+    label = "<script>alert(1)</script>/..\\&$x"
+    recipe = config.load("digits", ["train.rounds=1", "train.local_steps=1", "model.name=mlp", "model.width=0.1"])
+    values = recipe.model_dump(exclude_none=True)
+    values["model"] = {"name": "mlp"}
+    values["compare"] = [{"label": label, "methods": []}, {"label": label.replace("/", "?"), "methods": ["fedbr"]}]
+    experiment.run(config.parse(values), tmp_path / "o")
+    assert len(list((tmp_path / "o" / "runs").iterdir())) == 2
+    html = write_report([tmp_path / "o"]).read_text()
+    assert "<script>alert(1)" not in html
+    assert "&lt;script&gt;alert(1)" in html
+
+
+def test_a_page_of_a_run_that_has_only_begun(tmp_path: Path) -> None:
+    recipe = config.load("digits", ["train.rounds=2", "train.local_steps=1", "train.seeds=0,1"])
+
+    class Stop(Exception):
+        pass
+
+    def stop(label: str, seed: int, line: dict[str, Any] | None) -> None:
+        if line:
+            raise Stop
+
+    with pytest.raises(Stop):
+        experiment.run(recipe, tmp_path / "o", watch=stop)
+    html = write_report([tmp_path / "o"]).read_text()
+    assert "1 unfinished" in html
