@@ -11,6 +11,8 @@ from torch import nn
 
 import fedbr
 from conftest import blobs
+from fedbr.core.rng import stream
+from fedbr.data import PartitionOptions, load
 from fedbr.methods import METHODS
 
 STACKS = {"fedavg": [], **{name: [cls()] for name, cls in METHODS.items()}}
@@ -72,7 +74,7 @@ def test_fedavg_is_sgd_and_a_mean(federation: fedbr.Federation) -> None:
         total = [torch.zeros_like(p) for p in model.parameters()]
         for client, part in federation.train.parts.items():
             own = [p.detach().clone().requires_grad_() for p in model.parameters()]
-            draws = fedbr_stream(0, "batches", 1, client).integers(len(part), size=(3, 4))
+            draws = stream(0, "batches", 1, client).integers(len(part), size=(3, 4))
             for step in range(3):
                 rows = torch.from_numpy(part[draws[step]])
                 logits = torch.tanh(x[rows] @ own[0].T + own[1]) @ own[2].T + own[3]
@@ -244,7 +246,10 @@ def test_wrong_settings_are_refused(federation: fedbr.Federation, options: dict[
     assert "\n" not in str(caught.value)
 
 
-def fedbr_stream(*path: str | int) -> np.random.Generator:
-    from fedbr.core.rng import stream
-
-    return stream(*path)  # type: ignore[arg-type]
+@pytest.mark.parametrize("stack", STACKS)
+def test_cohorts_of_images_agree_to_float_tolerance(stack: str) -> None:
+    federation = load("digits", 10, "lda-prior", PartitionOptions(0.1, 2), "", seed=0)
+    options = {"rounds": 2, "local_steps": 5, "width": 0.1}
+    alone, together = (fedbr.train(federation, "cnn", STACKS[stack], cohort=c, **options) for c in (1, 10))
+    for one, ten in zip(weights(alone), weights(together), strict=True):
+        assert torch.allclose(one, ten, rtol=1e-3, atol=1e-5)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -57,16 +58,16 @@ def measure(
     bare: list[float] = []
     times: dict[str, list[float]] = {name: [] for name, _ in stacks}
     with one_thread():
-        for repeat in range(repeats + 1):  # the first round warms up and is not counted
-            spent = {"": _cpu(lambda: bare_round(work, clients))}
+        brief = replace(work, local_steps=2)  # warms up
+        bare_round(brief, clients)
+        for _, methods in stacks:
+            fedbr_round(brief, clients, methods)
+        for _ in range(repeats):
+            bare.append(_cpu(partial(bare_round, work, clients)))
             tick()
             for name, methods in stacks:
-                spent[name] = _cpu(lambda methods=methods: fedbr_round(work, clients, methods))  # type: ignore[misc]
+                times[name].append(_cpu(partial(fedbr_round, work, clients, methods)))
                 tick()
-            if repeat:
-                bare.append(spent[""])
-                for name in times:
-                    times[name].append(spent[name])
     ratios = [
         Ratio(name, [t / b for t, b in zip(values, bare, strict=True)], statistics.median(values))
         for name, values in times.items()

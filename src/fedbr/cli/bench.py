@@ -16,7 +16,7 @@ def bench(repeats: int = REPEATS) -> int:
     work, stacks = b.PAPER_CNN, b.standard()
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("bench", total=(repeats + 1) * (len(stacks) + 1))
+        task = progress.add_task("bench", total=repeats * (len(stacks) + 1))
         loop, ratios = b.measure(work, repeats, stacks, lambda: progress.advance(task))
     print(
         f"{work.model}, full width, {work.shape[1]}x{work.shape[2]}: {work.clients} clients, {work.local_steps} steps, "

@@ -12,7 +12,7 @@ from .store import ResultFolder, write
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; }
 th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
@@ -42,6 +42,7 @@ def _section(folder: ResultFolder, first: bool) -> str:
     if not results["runs"]:
         return f"<h1>{escape(folder.recipe.name)}</h1><p>No round is finished yet.</p>"
     header, cells = tables.compare(results)
+    several = len(folder.recipe.train.seeds) > 1
     lead = "".join(f'<p class="lead">{escape(s)}</p>' for s in tables.sentences(results))
     environment = folder.path / "environment.json"
     return "\n".join(
@@ -50,6 +51,7 @@ def _section(folder: ResultFolder, first: bool) -> str:
             lead,
             f"<p>{escape(tables.about(results))}</p>",
             f'<div class="plot">{plots.convergence_html(curves(folder), with_script=first)}</div>',
+            "<p>Line: mean over seeds. Band: from the lowest to the highest seed.</p>" if several else "",
             "<h2>Comparison</h2>",
             f'<div class="wide">{_table(header, cells)}</div>',
             f"<h2>What the figures mean</h2>{_definitions(results['metrics'])}",
