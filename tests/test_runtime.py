@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -147,6 +148,21 @@ def test_divergence_names_round_and_client(federation: fedbr.Federation, workers
         fedbr.train(federation, "mlp", workers=workers, cohort=2, dtype="float64", **SHORT)
     assert (caught.value.round, caught.value.client) == (1, 4)
     assert "round 1, client 4" in str(caught.value)
+
+
+class Clumsy(fedbr.Method):
+    """A user's method with a mistake in it."""
+
+    name: ClassVar[str] = "clumsy"
+
+    def begin(self, ctx: fedbr.ClientContext) -> None:
+        raise KeyError("the user's mistake")
+
+
+def test_a_mistake_in_a_worker_is_shown_with_its_place(federation: fedbr.Federation) -> None:
+    with pytest.raises(RuntimeError, match="the user's mistake") as caught:
+        fedbr.train(federation, "mlp", [Clumsy()], workers=2, **SHORT)
+    assert "in begin" in str(caught.value.__cause__)
 
 
 class Noisy(nn.Module):

@@ -81,6 +81,7 @@ def train(
 
     ``model`` is a name of the table (with ``model_options`` such as width=0.25) or a module of yours, which is
     copied and starts from the weights that it has. ``methods`` act in the listed order; none is FedAvg.
+    With ``workers`` above 1, call it under ``if __name__ == "__main__":`` as for every Python process pool.
     A loss that is no longer finite raises ``fedbr.Diverged``.
     """
     given = {name: value for name, value in locals().items() if name in TrainConfig.model_fields}

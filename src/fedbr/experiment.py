@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,17 +33,18 @@ def run(recipe: Recipe, out: Path, workers: int = 1, fresh: bool = False, watch:
         job(recipe, stack, federation(recipe, recipe.train.seeds[0]), recipe.train.seeds[0])
     folder = ResultFolder(out, recipe)
     with folder.open(fresh), one_thread(), ExitStack() as exits:
-        pool = exits.enter_context(WorkerPool(workers)) if workers > 1 else None
-        try:
-            for seed in recipe.train.seeds:
-                clients = federation(recipe, seed)
-                for stack in recipe.compare:
-                    watch(stack.label, seed, None)
-                    play(recipe, stack, seed, clients, folder.run(stack, seed), pool, watch)
-                    folder.summarise()
-        finally:
-            results = folder.summarise()
-    return results
+        plan = [(stack, seed, folder.run(stack, seed)) for seed in recipe.train.seeds for stack in recipe.compare]
+        pending = [this for *_, this in plan if not this.finished]
+        pool = exits.enter_context(WorkerPool(workers)) if workers > 1 and pending else None
+        exits.callback(folder.summarise)
+        for stack, seed, this in plan:
+            watch(stack.label, seed, None)
+            for line in this.lines():
+                watch(stack.label, seed, line)
+            if not this.finished:
+                play(recipe, stack, seed, federation(recipe, seed), this, pool, watch)
+                folder.summarise()
+    return folder.results()
 
 
 def play(
@@ -64,14 +66,10 @@ def play(
         "parameters": parameters,
         "fingerprint": models.fingerprint(this.model),
     }
-    if "diverged_at" in folder.info:
-        return
     folder.note(
         split=clients.describe(), model=about, cohort=cohort, joint=this.spec.joint, own_tests=len(clients.tests) > 1
     )
     done = folder.resume(server, backend)
-    for line in folder.lines():
-        watch(stack.label, seed, line)
     try:
         for line in rounds(server, backend, clients, done + 1, recipe.train.rounds, recipe.train.evaluate_every):
             folder.append(line)
@@ -87,7 +85,8 @@ def rounds(
     server: Server, backend: Backend, clients: Federation, first: int, last: int, evaluate_every: int
 ) -> Iterator[Line]:
     """The round loop: the same for every method and every backend."""
-    spec = server.job.spec
+    spec, label_mix = server.job.spec, clients.label_mix
+    tester = copy.deepcopy(server.job.model)
     for round in range(first, last + 1):
         start, down, up = time.perf_counter(), 0, 0
         chosen = stream(spec.seed, "clients", round).permutation(spec.num_clients)[: spec.clients_per_round]
@@ -105,7 +104,7 @@ def rounds(
         trained = time.perf_counter()
         tested = None
         if round == last or (evaluate_every and round % evaluate_every == 0):
-            tested = evaluate(server.job.model, server.params, clients.tests, clients.label_mix, spec.dtype)
+            tested = evaluate(tester, server.params, clients.tests, label_mix, spec.dtype)
         yield {
             "round": round,
             "accuracy": tested and tested.accuracy,

@@ -64,6 +64,15 @@ def test_public_samples_look_like_the_data(name: str) -> None:
     assert fedbr.train(federation, "mlp", [fedbr.FedBR(pseudo="mixture")], rounds=1, local_steps=2).accuracy
 
 
+def test_seeing_samples_leaves_them_as_they_are() -> None:
+    federation = load("digits", 10, "iid", OPTIONS, "noise", 0)
+    for samples in (federation.proxy, federation.train.samples, federation.tests[0]):
+        assert samples is not None
+        for dtype in (torch.float32, torch.float64):
+            first, again = (samples.see(slice(None), dtype) for _ in range(2))
+            assert torch.equal(first, again)
+
+
 def test_arrays_of_users_numpy_or_torch_bytes_or_floats() -> None:
     x, y = blobs()
     for xs, ys in ((x, y), (torch.from_numpy(x), torch.from_numpy(y)), (x.astype(np.float32), y.astype(np.int32))):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import signal
+import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -106,7 +107,8 @@ def _answer(job: Job, data: TrainData, blob: bytes) -> bytes:
     except InputError as error:
         return pack({"error": str(error), "kind": "input"}, {})
     except Exception as error:  # whatever a method of the user's raises must reach the user
-        return pack({"error": f"{type(error).__name__}: {error}", "kind": "run"}, {})
+        trace = traceback.format_exc()
+        return pack({"error": f"{type(error).__name__}: {error}", "kind": "run", "trace": trace}, {})
     replies = [{"client": r.client, "num_examples": r.num_examples, "metrics": r.metrics} for r, _ in answers]
     payloads: dict[str, Payload] = {}
     for i, (reply, state) in enumerate(answers):
@@ -129,7 +131,9 @@ def _unpack_work(blob: bytes) -> tuple[list[Task], list[Payload]]:
 def _unpack_answers(blob: bytes) -> Answers:
     header, payloads = unpack(blob)
     if "error" in header:
-        raise (InputError if header["kind"] == "input" else RunError)(header["error"])
+        if header["kind"] == "input":
+            raise InputError(header["error"])
+        raise RunError(header["error"]) from RuntimeError(f"in a worker:\n{header['trace']}")
     return [
         (Reply(payload=payloads[f"reply/{i}"], **fields), payloads[f"state/{i}"])
         for i, fields in enumerate(header["replies"])

@@ -49,9 +49,10 @@ class Samples:
     def see(self, index: Tensor | slice, dtype: torch.dtype) -> Tensor:
         """Return samples as the model sees them."""
         x = self.x[index].to(dtype)
-        for op, value in ((x.mul_, self.scale), (x.add_, self.shift)):
-            if isinstance(value, Tensor) or value != (1.0 if op == x.mul_ else 0.0):
-                op(value)
+        if isinstance(self.scale, Tensor) or self.scale != 1.0:
+            x = x * self.scale  # not in place: it may still be what is stored
+        if isinstance(self.shift, Tensor) or self.shift != 0.0:
+            x = x + self.shift
         return x
 
 

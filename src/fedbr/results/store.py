@@ -48,6 +48,11 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write(self.path / "run.json", dump(self.info | facts))
 
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to train: the last round is done, or the run diverged."""
+        return (self.path / "model.safetensors").exists() or "diverged_at" in self.info
+
     def lines(self) -> list[dict[str, Any]]:
         """Read the rounds; a line that a kill cut short is left out."""
         file = self.path / "metrics.jsonl"
@@ -236,7 +241,7 @@ def _summary(folder: RunFolder, stack: Stack, seed: int, recipe: Recipe) -> dict
         "methods": stack.methods,
         "seed": seed,
         "rounds": len(lines),
-        "finished": len(lines) == recipe.train.rounds or diverged is not None,
+        "finished": folder.finished,
         "split": info["split"],
         "model": info["model"],
         "cohort": info["cohort"],

@@ -125,7 +125,7 @@ def speed_up(row: Row, base: Row) -> str:
     A run that never got there counts with all the rounds that it had, which makes the ratio a bound: ">" if only
     the base has such runs, "<" if only this row has, "~" if both have.
     """
-    if row is base:
+    if row is base and row.reached:
         return "1.0×"
     seeds = {run["seed"] for run in row.runs} & {run["seed"] for run in base.runs}
     if not seeds or not row.reached:
