@@ -52,7 +52,7 @@ def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, tr
         **train.model_dump(include={"local_steps", "batch_size", "lr", "momentum", "weight_decay", "aggregate"}),
     )
     for method in methods:
-        method.check(spec, clients.sizes)
+        method.check(spec, clients.distinct)
         with torch_stream(seed, "model", method.name):  # its own stream: the model starts the same for all stacks
             if (extra := method.extra_module(model, spec)) is not None:
                 model.extras[method.name] = extra

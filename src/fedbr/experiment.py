@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ Watch = Callable[[str, int, Line | None], None]  # label, seed, the round just d
 
 def run(recipe: Recipe, out: Path, workers: int = 1, fresh: bool = False, watch: Watch = lambda *_: None) -> Line:
     """Train every stack of a recipe for every seed; go on where an earlier call stopped."""
+    clients = lru_cache(maxsize=1)(partial(federation, recipe))  # of a seed; the plan goes seed by seed
     for stack in recipe.compare:  # refuse what cannot work before anything is written
-        job(recipe, stack, federation(recipe, recipe.train.seeds[0]), recipe.train.seeds[0])
+        job(recipe, stack, clients(recipe.train.seeds[0]), recipe.train.seeds[0])
     folder = ResultFolder(out, recipe)
     with folder.open(fresh), one_thread(), ExitStack() as exits:
         plan = [(stack, seed, folder.run(stack, seed)) for seed in recipe.train.seeds for stack in recipe.compare]
@@ -42,7 +44,7 @@ def run(recipe: Recipe, out: Path, workers: int = 1, fresh: bool = False, watch:
             for line in this.lines():
                 watch(stack.label, seed, line)
             if not this.finished:
-                play(recipe, stack, seed, federation(recipe, seed), this, pool, watch)
+                play(recipe, stack, seed, clients(seed), this, pool, watch)
                 folder.summarise()
     return folder.results()
 

@@ -85,19 +85,23 @@ def test_only_copies_of_one_sample_are_refused_in_words() -> None:
         fedbr.train(fedbr.Federation.from_clients(clients, test=(x, y)), "mlp", [fedbr.FedBR(**BASE)], **SHORT)
 
 
-def test_rounds_without_contributions_keep_the_pseudo_data_of_before() -> None:
+def test_rounds_without_contributions_use_the_pseudo_data_of_before_or_are_fedavg() -> None:
     """One of four clients can contribute, one takes part per round: from its first time on, all have pseudo-data."""
     x, y = blobs()
     clients = [(x[:40], y[:40]), *((x[i : i + 3], y[i : i + 3]) for i in (50, 60, 70))]
     federation = fedbr.Federation.from_clients(clients, test=(x, y))
-    options = SHORT | {"rounds": 6, "clients_per_round": 2}
-    for seed in range(20):
-        first = sorted(stream(seed, "clients", 1).permutation(4)[:2].tolist())
-        if 0 in first:
-            run = fedbr.train(federation, "mlp", [fedbr.FedBR(**BASE)], seed=seed, **options)
-            assert any(0 not in line["clients"] for line in run.lines)
-            return
-    pytest.fail("no seed lets client 0 take part in the first round")
+    options = SHORT | {"rounds": 8, "clients_per_round": 1, "seed": 2}
+    plain = fedbr.train(federation, "mlp", **options)
+    run = fedbr.train(federation, "mlp", [fedbr.FedBR(**BASE)], **options)
+    took_part = [line["clients"] == [0] for line in run.lines]
+    first = took_part.index(True)
+    assert 0 < first < 7
+    assert not all(took_part[first:])
+    assert run.loss[:first] == plain.loss[:first]  # no pseudo-data yet
+    assert run.loss[first:] != plain.loss[first:]
+    pseudo_up = [up for up, _ in run.bytes]
+    assert all(up > min(pseudo_up) for up, yes in zip(pseudo_up, took_part, strict=True) if yes)
+    assert all(up == min(pseudo_up) for up, yes in zip(pseudo_up, took_part, strict=True) if not yes)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class Method(BaseModel):
 
     # Before training, or before a round. No client axis.
     def check(self, spec: Spec, sizes: Sequence[int]) -> None:
-        """Refuse, with an InputError, clients of these sizes that the method cannot train."""
+        """Refuse, with an InputError, clients that the method cannot train; ``sizes`` counts their distinct samples."""
 
     def extra_module(self, model: FedModel, spec: Spec) -> nn.Module | None:
         """Return a trainable module to federate along with the model."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,12 @@ class Federation:
     @property
     def sizes(self) -> list[int]:
         return [len(part) for part in self.train.parts.values()]
+
+    @cached_property
+    def distinct(self) -> list[int]:
+        """How many different samples each client has: copies hide nothing."""
+        x = self.train.samples.x.flatten(1).numpy()
+        return [len({x[i].tobytes() for i in part}) for part in self.train.parts.values()]
 
     @property
     def label_mix(self) -> Tensor:

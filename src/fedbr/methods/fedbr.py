@@ -18,7 +18,7 @@ from ..core.errors import InputError
 from ..core.method import Batch, ClientContext, Method, Sharing, cosine, soft_cross_entropy
 from ..core.model import FedModel, Output
 from ..core.wire import State
-from ..pseudo.mixture import mix
+from ..pseudo import mixture
 from ..pseudo.rsm import sample_means
 
 
@@ -73,8 +73,8 @@ class FedBR(Method):
             raise InputError("fedbr.pseudo = 'mixture' needs public samples: set data.proxy = 'photos' or 'noise'")
         if self.pseudo == "rsm" and max(sizes) < self.mean_of:
             raise InputError(
-                f"fedbr.mean_of = {self.mean_of}: no client has so many samples (the largest has {max(sizes)}), and a "
-                "mean of fewer would reveal them; lower it, or set fedbr.pseudo = 'mixture'"
+                f"fedbr.mean_of = {self.mean_of}: no client has so many distinct samples (at most {max(sizes)}), and "
+                "a mean of fewer would reveal them; lower it, or set fedbr.pseudo = 'mixture'"
             )
 
     def extra_module(self, model: FedModel, spec: Spec) -> nn.Module | None:
@@ -101,16 +101,12 @@ class FedBR(Method):
         return {"x": pool[torch.from_numpy(rng.permutation(len(pool))[:size])]}
 
     def begin(self, ctx: ClientContext) -> None:
-        if self.sharing != "never" and "x" not in ctx.shared:
-            raise InputError(
-                f"fedbr.mean_of = {self.mean_of}: no client that was asked has so many distinct samples; "
-                "lower it, or set fedbr.pseudo = 'mixture'"
-            )
-        if self._contrasts and not self._remixes:  # phi_g(x_p) is constant within the round
+        # phi_g(x_p) is constant within the round, unless x_p is mixed anew in every step.
+        if self._contrasts and not self._remixes and "x" in ctx.shared:
             ctx.scratch["anchor"] = ctx.model.frozen(ctx.global_params, ctx.shared["x"]).features
 
     def probe(self, ctx: ClientContext, batch: Batch) -> Tensor | None:
-        if batch.step % self.lazy or self.sharing == "never":
+        if batch.step % self.lazy or "x" not in ctx.shared:  # nobody could contribute so far: a round of FedAvg
             return None
         x, anchor = ctx.shared["x"], ctx.scratch.get("anchor")
         if self.per_step is not None and self.per_step < len(x):
@@ -118,7 +114,7 @@ class FedBR(Method):
             x, anchor = x[index], None if anchor is None else anchor[index]
         y = x.new_full((1, 1, ctx.spec.num_classes), 1 / ctx.spec.num_classes)
         if self._remixes:
-            x, y = mix(x, *ctx.local_samples(x.shape[-len(ctx.spec.shape) - 1], self.mix))
+            x, y = mixture.mix(x, *ctx.local_samples(x.shape[-len(ctx.spec.shape) - 1], self.mix))
             if self._contrasts:
                 anchor = ctx.model.frozen(ctx.global_params, x).features
         ctx.scratch["y"] = y
