@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fedbr import assembly, bench, config, experiment
+from fedbr import bench, config, experiment
 
 
 @pytest.mark.slow
 def test_fedbr_gains_ten_points_and_needs_fewer_rounds(tmp_path: Path) -> None:
     recipe = config.load("digits", ["train.seeds=0,1,2,3,4"])
-    results = experiment.run(recipe, tmp_path / "o", assembly.default_workers(recipe))
+    results = experiment.run(recipe, tmp_path / "o", workers=None)
     top5, rounds = (
         {
             label: statistics.fmean(pick(run) for run in results["runs"] if run["label"] == label)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -98,6 +97,12 @@ WRONG = [
     (("--set", "model.name=cn"), "'cnn'"),
     (("--set", "model.name=no.such:thing"), "no.such:thing"),
     (("--set", "rounds"), "train.rounds=5"),
+    (("--set", "name=.."), "name = '..'"),
+    (("--set", "train.rounds=true"), "train.rounds = True"),
+    (("--set", "train.batch_size=1000000000000000"), "train.batch_size"),
+    (("--set", "data.path=here"), "data.path = 'here'"),
+    (("--set", "model.name=os:getcwd"), "os:getcwd"),
+    (("--set", "model.name=:x"), ":x"),
     (("no-such-recipe",), "digits"),
     (("no-such-file.toml",), "no-such-file.toml"),
     (("--workers", "0"), "0"),
@@ -165,17 +170,63 @@ def test_folders_that_are_not_for_us(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert tomllib.loads((out / "recipe.toml").read_text())["train"]["lr"] == 0.5
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    assert call(["run", *QUICK, "--out", str(tmp_path / "o")]) == 2
-
-
 def test_a_place_where_nothing_can_be_written(capsys: pytest.CaptureFixture[str]) -> None:
     if not Path("/proc/self").exists():
         pytest.skip("needs a file system that refuses even root")
     assert call(["run", *QUICK, "--out", "/proc/self/fedbr"]) == 2
     assert "cannot write" in capsys.readouterr().err
+
+
+def test_a_recipe_of_the_users_is_not_a_result_folder(tmp_path: Path) -> None:
+    mine = tmp_path / "exp" / "recipe.toml"
+    mine.parent.mkdir()
+    mine.write_text('[[compare]]\nlabel = "a"\nmethods = []\n')
+    before = tree(tmp_path)
+    for fresh in ((), ("--fresh",)):
+        assert call(["run", str(mine), "--out", str(mine.parent), *fresh]) == 2
+    assert tree(tmp_path) == before
+
+
+def test_what_a_kill_during_a_fresh_start_may_leave(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "o"
+    line = ["run", *QUICK, "--methods", "fedavg", "--out", str(out), "--workers", "1"]
+    assert call(line) == 0
+    (out / "runs" / "notes.txt").write_text("mine")
+    run, names = out / "runs" / "FedAvg-0", ["model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "run.json"]
+    wanted = (run / "model.safetensors").read_bytes()
+    for gone in range(1, len(names) + 1):
+        for name in names[:gone]:
+            (run / name).unlink()
+        (out / "results.json").unlink(missing_ok=True)
+        assert call(line) == 0
+        assert (run / "model.safetensors").read_bytes() == wanted
+        assert json.loads((out / "results.json").read_text())["runs"][0]["rounds"] == 2
+    assert call([*line, "--fresh"]) == 0
+    assert (run / "model.safetensors").read_bytes() == wanted
+    assert (out / "runs" / "notes.txt").read_text() == "mine"
+    (run / "model.safetensors").unlink()
+    (run / "metrics.jsonl").unlink()
+    capsys.readouterr()
+    assert call(line) == 1
+    assert "metrics.jsonl lacks rounds" in capsys.readouterr().err
+    (out / "recipe.toml").write_text((out / "recipe.toml").read_text() + "\nbroken =")
+    for again in (line, ["report", str(out)]):
+        assert call(again) == 2
+        assert "not TOML" in capsys.readouterr().err
+
+
+def test_labels_with_brackets_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(
+        '[model]\nname = "mlp"\n[train]\nrounds = 1\nlocal_steps = 1\n'
+        + "".join(f'[[compare]]\nlabel = "{name}"\n' for name in ("a[/b]", "[lr=1]", "a/b", "a:b", "a_b", "A_B"))
+    )
+    assert call(["run", str(recipe), "--out", str(tmp_path / "o"), "--workers", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "a[/b]" in shown
+    assert "[lr=1]" in shown
+    folders = [p.name.casefold() for p in (tmp_path / "o" / "runs").iterdir()]
+    assert len(set(folders)) == 6
 
 
 def test_divergence_stops_one_run_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +240,7 @@ def test_divergence_stops_one_run_and_the_others_go_on(tmp_path: Path, capsys: p
     for _ in range(2):  # the second time nothing is trained again
         assert call(["run", str(recipe), "--out", str(out), "--workers", "1"]) == 1
         shown = capsys.readouterr().out
-        assert "diverged: seed 0 at round" in shown
+        assert "diverged: seed 0, round" in shown
         exploded, fine = json.loads((out / "results.json").read_text())["runs"]
         assert exploded["diverged"] is True
         assert exploded["diverged_at"].keys() == {"round", "client", "what"}
@@ -225,6 +276,18 @@ def test_several_values_of_one_option() -> None:
     ]  # fmt: skip
     assert spread(["run", "--set", "a=1", "b=2", "digits"]) == ["run", "--set", "a=1", "--set", "b=2", "digits"]
     assert spread(["run", "--set"]) == ["run", "--set"]
+
+
+def test_ctrl_c_while_libraries_load(tmp_path: Path) -> None:
+    for wait in (0.3, 0.9, 1.7, 2.6):
+        line = [sys.executable, "-m", "fedbr", "run", "--out", "o", "--workers", "1"]
+        process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert "Traceback" not in error
+        assert "Go on with: fedbr run --out o --workers 1" in error
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

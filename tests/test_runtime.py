@@ -150,6 +150,76 @@ def test_divergence_names_round_and_client(federation: fedbr.Federation, workers
     assert "round 1, client 4" in str(caught.value)
 
 
+def test_dropout_in_the_classifier_is_noticed_too(federation: fedbr.Federation) -> None:
+    model = fedbr.FedModel(nn.Linear(6, 5), 5, 4, nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 4)))
+    with pytest.warns(RuntimeWarning, match="one at a time"):
+        fedbr.train(federation, model, rounds=1, local_steps=2)
+
+
+class Counts(nn.Module):
+    """A buffer that is not in the state_dict must not leak from client to client."""
+
+    seen: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 5)
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.seen.add_(1)
+        out: torch.Tensor = self.linear(x) * (1 + 0.1 * self.seen)
+        return out
+
+
+def test_buffers_that_are_not_saved_belong_to_a_client_all_the_same(federation: fedbr.Federation) -> None:
+    model = fedbr.FedModel(Counts(), 5, 4)
+    options = {k: v for k, v in SHORT.items() if k != "hidden"}
+    one, two = (fedbr.train(federation, model, cohort=1, workers=w, **options) for w in (1, 2))
+    assert same(one, two)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.second(torch.relu(self.first(x)))
+        return out
+
+
+def test_tied_weights_stay_tied(federation: fedbr.Federation) -> None:
+    run = fedbr.train(federation, fedbr.FedModel(Tied(), 6, 4), rounds=2, local_steps=3, lr=0.1)
+    encoder = run.model.encoder
+    assert isinstance(encoder, Tied)
+    assert encoder.first.weight is encoder.second.weight
+
+
+class EveryOther(fedbr.Method):
+    """Probes in every other step only, and sends a weight as it is."""
+
+    name: ClassVar[str] = "every-other"
+
+    def probe(self, ctx: fedbr.ClientContext, batch: fedbr.Batch) -> torch.Tensor | None:
+        return batch.x if batch.step % 2 else None
+
+    def loss(self, ctx: fedbr.ClientContext, batch: fedbr.Batch, out: fedbr.Output) -> torch.Tensor | None:
+        assert (ctx.probed is not None) == bool(batch.step % 2)
+        return None if ctx.probed is None else ctx.probed.logits.square().mean(dim=(1, 2))
+
+    def finish(self, ctx: fedbr.ClientContext) -> dict[str, torch.Tensor]:
+        return {"bias": ctx.model.weights["classifier.bias"].detach()}
+
+
+@pytest.mark.parametrize("cohort", [1, 3])
+def test_probes_and_uploads_of_any_kind(federation: fedbr.Federation, cohort: int) -> None:
+    one, two = (fedbr.train(federation, "mlp", [EveryOther()], cohort=cohort, workers=w, **SHORT) for w in (1, 2))
+    assert same(one, two)
+
+
 class Clumsy(fedbr.Method):
     """A user's method with a mistake in it."""
 
@@ -186,9 +256,10 @@ def test_dropout_trains_one_client_at_a_time_says_so_and_is_reproducible(federat
 def test_batch_norm_buffers_are_averaged_and_counters_copied(federation: fedbr.Federation) -> None:
     model = fedbr.FedModel(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU()), 5, 4)
     options = {k: v for k, v in SHORT.items() if k != "hidden"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         run = fedbr.train(federation, model, **options | {"rounds": 1})
+    assert ["BatchNorm" in str(w.message) for w in said] == [True, True]  # its policy, and one client at a time
     state = run.model.state_dict()
     assert state["encoder.1.num_batches_tracked"] == 4
     assert not torch.equal(state["encoder.1.running_mean"], torch.zeros(5))
@@ -253,11 +324,17 @@ def test_evaluate_every(federation: fedbr.Federation) -> None:
         ({"methods": [fedbr.FedBR(mean_of=1000)]}, "fedbr.mean_of = 1000"),
         ({"methods": [fedbr.FedBR(pseudo="mixture")]}, "data.proxy"),
         ({"widht": 2}, "widht"),
+        ({"workers": 0}, "workers = 0"),
+        ({"methods": fedbr.FedBR()}, "list"),
+        ({"methods": ["fedbr"]}, "not a method"),
+        ({"methods": [fedbr.FedBR]}, "not a method"),
+        ({"rounds": 2.5}, "train.rounds = 2.5"),
+        ({"model": fedbr.FedModel(nn.Linear(6, 5), 5, 4), "local_step": 1}, "local_steps"),
     ],
 )
 def test_wrong_settings_are_refused(federation: fedbr.Federation, options: dict[str, object], words: str) -> None:
     with pytest.raises(fedbr.InputError) as caught:
-        fedbr.train(federation, "mlp", **options)  # type: ignore[arg-type]
+        fedbr.train(federation, **{"model": "mlp", **options})  # type: ignore[arg-type]
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, Literal
 
 from torch import nn
@@ -16,6 +17,7 @@ from .backends.base import one_thread
 from .backends.pool import WorkerPool
 from .config import TrainConfig
 from .core.cohort import choose
+from .core.errors import InputError, unknown
 from .core.method import Method
 from .core.model import FedModel
 from .core.rng import torch_stream
@@ -86,6 +88,12 @@ def train(
     """
     given = {name: value for name, value in locals().items() if name in TrainConfig.model_fields}
     settings = validated(TrainConfig, given | {"seeds": [seed]}, "train")
+    if not isinstance(workers, int) or workers < 1:
+        raise InputError(f"workers = {workers!r}: must be a whole number of at least 1")
+    if isinstance(methods, Method) or not isinstance(methods, Sequence):
+        raise InputError(f"methods = {methods!r}: must be a list, such as [fedbr.FedBR(lam=0.1)]")
+    if model_options and not isinstance(model, str):
+        raise unknown("train: argument", next(iter(model_options)), signature(train).parameters)
     with torch_stream(seed, "model"):
         start = (
             models.build(model, model_options, federation.shape, federation.num_classes)
@@ -96,9 +104,9 @@ def train(
     with one_thread(), ExitStack() as exits:
         pool = exits.enter_context(WorkerPool(workers)) if workers > 1 else None
         server = Server(job)
-        backend = connect(job, federation, choose(job.model, job.spec, cohort), pool)
-        lines = list(experiment.rounds(server, backend, federation, 1, rounds, evaluate_every))
+        backend = connect(job, federation, choose(job.model, job.spec, settings.cohort), pool)
+        lines = list(experiment.rounds(server, backend, federation, 1, settings.rounds, settings.evaluate_every))
     final = copy.deepcopy(job.model)
-    final.load_state_dict(server.params)
+    final.set_weights(server.params)
     final.extras.clear()
     return Run(final.eval(), lines)

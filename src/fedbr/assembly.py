@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from .backends.pool import PoolBackend, WorkerPool
 from .backends.serial import SerialBackend
 from .config import Recipe, Stack, TrainConfig
 from .core.client import Job
-from .core.cohort import joins
+from .core.cohort import choose, has_batch_norm, joins
 from .core.data import Spec
 from .core.errors import InputError
 from .core.method import Method, check_stack
@@ -57,12 +58,19 @@ def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, tr
             if (extra := method.extra_module(model, spec)) is not None:
                 model.extras[method.name] = extra
     models.check(model, spec.shape, spec.num_classes)
+    if has_batch_norm(model):
+        warnings.warn(
+            "the model has BatchNorm: its statistics are averaged over clients, which differ; GroupNorm is safer",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return Job(methods, model.to(dtype), replace(spec, joint=joins(model, spec)))
 
 
-def default_workers(recipe: Recipe) -> int:
-    """One process per core that may be used, but no more than clients in a round."""
-    return min(usable_cores(), recipe.train.clients_per_round or recipe.data.clients)
+def useful_workers(job: Job, train: TrainConfig) -> int:
+    """One process per core that may be used, but no more than there are cohorts in a round."""
+    cohort = choose(job.model, job.spec, train.cohort)
+    return min(usable_cores(), -(-job.spec.clients_per_round // cohort))
 
 
 def connect(job: Job, clients: Federation, cohort: int, pool: WorkerPool | None) -> Backend:

@@ -20,7 +20,7 @@ from .data import DATASETS, PARTITIONS
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
 def _as_list(value: Any) -> Any:
@@ -40,6 +40,8 @@ class DataConfig(Section):
     def _known(self) -> Self:
         if self.name not in DATASETS:
             raise unknown("data.name", self.name, DATASETS)
+        if self.path:
+            raise InputError(f"data.path = {self.path!r}: {self.name} needs no files")
         if self.partition not in PARTITIONS:
             raise unknown("data.partition", self.partition, PARTITIONS)
         return self
@@ -66,9 +68,9 @@ class ModelConfig(BaseModel):
 
 
 class TrainConfig(Section):
-    rounds: int = Field(40, ge=1, description="communication rounds")
-    local_steps: int = Field(50, ge=1, description="steps of every client in a round")
-    batch_size: int = Field(32, ge=1, description="samples in a step, drawn with replacement")
+    rounds: int = Field(40, ge=1, le=10**7, description="communication rounds")
+    local_steps: int = Field(50, ge=1, le=10**6, description="steps of every client in a round")
+    batch_size: int = Field(32, ge=1, le=10**5, description="samples in a step, drawn with replacement")
     lr: float = Field(0.01, gt=0, description="learning rate of the clients' SGD")
     momentum: float = Field(0.0, ge=0, lt=1, description="within a round; the optimiser is fresh in each")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
@@ -121,7 +123,7 @@ class Stack(Section):
 
 
 class Recipe(Section):
-    name: str = Field("unnamed", pattern=r"^[\w.+-]+$")
+    name: str = Field("unnamed", pattern=r"^\w[\w.+-]*$")
     data: DataConfig = Field(default_factory=DataConfig)
     model: ModelConfig = Field(default_factory=ModelConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
@@ -232,11 +234,12 @@ def _set(values: dict[str, Any], override: str) -> None:
 
 def _set_method(values: dict[str, Any], name: str, path: Sequence[str], value: Any) -> None:
     found = False
-    for stack in values.get("compare", []):
-        listed = stack.get("methods", [])
-        for i, entry in enumerate(listed):
+    stacks = values.get("compare", [])
+    for stack in stacks if isinstance(stacks, list) else []:
+        listed = stack.get("methods", []) if isinstance(stack, dict) else []
+        for i, entry in enumerate(listed if isinstance(listed, list) else []):
             entry = {"name": entry} if isinstance(entry, str) else entry
-            if entry.get("name") == name:
+            if isinstance(entry, dict) and entry.get("name") == name:
                 listed[i] = entry | {".".join(path): value}
                 found = True
     if not found:

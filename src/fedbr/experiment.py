@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import models
-from .assembly import connect, federation, job
+from .assembly import connect, federation, job, useful_workers
 from .backends.base import Backend, one_thread
 from .backends.pool import WorkerPool
 from .config import Recipe, Stack
@@ -28,11 +28,14 @@ Line = dict[str, Any]  # one round, as in metrics.jsonl
 Watch = Callable[[str, int, Line | None], None]  # label, seed, the round just done (None: the run begins)
 
 
-def run(recipe: Recipe, out: Path, workers: int = 1, fresh: bool = False, watch: Watch = lambda *_: None) -> Line:
+def run(
+    recipe: Recipe, out: Path, workers: int | None = 1, fresh: bool = False, watch: Watch = lambda *_: None
+) -> Line:
     """Train every stack of a recipe for every seed; go on where an earlier call stopped."""
     clients = lru_cache(maxsize=1)(partial(federation, recipe))  # of a seed; the plan goes seed by seed
-    for stack in recipe.compare:  # refuse what cannot work before anything is written
-        job(recipe, stack, clients(recipe.train.seeds[0]), recipe.train.seeds[0])
+    seed = recipe.train.seeds[0]
+    tried = [job(recipe, stack, clients(seed), seed) for stack in recipe.compare]  # refuse before anything is written
+    workers = workers or useful_workers(tried[0], recipe.train)
     folder = ResultFolder(out, recipe)
     with folder.open(fresh), one_thread(), ExitStack() as exits:
         plan = [(stack, seed, folder.run(stack, seed)) for seed in recipe.train.seeds for stack in recipe.compare]

@@ -80,7 +80,6 @@ class Branch(nn.Module):
     "module",
     [
         nn.Sequential(nn.Linear(5, 5), nn.Dropout(0.5)),
-        nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5)),
         Branch(),
     ],
 )

@@ -99,6 +99,11 @@ X, Y = blobs()
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"y": Y[:-1]}, "one label for each"),
     ({"y": Y - 1}, "whole numbers from 0"),
+    ({"y": Y.astype(str)}, "whole numbers from 0"),
+    ({"y": Y * 10**7}, "number the classes from 0"),
+    ({"x": Y[:, None]}, "bytes (pixels) or floats"),
+    ({"clients": 2.5}, "data.clients = 2.5"),
+    ({"proxy": (X * 0).astype(np.uint8)}, "proxy"),
     ({"y": Y.astype(float)}, "whole numbers from 0"),
     ({"x": X[:0], "y": Y[:0]}, "at least one"),
     ({"x": np.where(X > 1, np.nan, X)}, "not finite"),
@@ -125,5 +130,8 @@ def test_wrong_clients_are_refused() -> None:
         fedbr.Federation.from_clients([], test=(X, Y))
     with pytest.raises(fedbr.InputError, match=r"clients\[1\]"):
         fedbr.Federation.from_clients([(X, Y), (X[:, :2], Y)], test=(X, Y))
+    with pytest.raises(fedbr.InputError, match="pair"):
+        fedbr.Federation.from_clients([(X, Y)], test=[X, Y])
+    fedbr.Federation.from_clients([(X[::-1], Y[::-1].astype(np.uint16))], test=(X, Y))
     with pytest.raises(fedbr.InputError, match="tests = 3"):
         fedbr.Federation.from_clients([(X, Y)] * 2, test=[(X, Y)] * 3)

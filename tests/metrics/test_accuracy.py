@@ -40,6 +40,14 @@ def test_one_test_set_is_weighted_by_each_clients_classes() -> None:
     assert result.worst == pytest.approx(1 / 2)
 
 
+def test_a_client_whose_classes_are_not_tested_is_not_the_worst() -> None:
+    m = model()
+    mix = torch.tensor([[1.0, 0, 0], [0, 0, 1.0]])
+    result = evaluate(m, m.state_dict(), [samples([0, 1], [0, 0])], mix, torch.float32)
+    assert result.clients == [0.5, None]
+    assert result.worst == 0.5
+
+
 def test_own_test_sets_are_averaged() -> None:
     m = model()
     tests = [samples([0, 1], [0, 1]), samples([0, 0, 0, 0], [0, 1, 2, 1])]

@@ -62,7 +62,7 @@ def test_targets_that_were_not_reached_make_bounds() -> None:
 def test_diverged_runs_are_marked() -> None:
     bad = run("FedBR", 3, 0.2, None, ["fedbr"], diverged=True, diverged_at={"round": 4, "client": 1, "what": "x"})
     _, (_, row) = tables.compare(results(run("FedAvg", 3, 0.9, 4, []), bad))
-    assert row[0] == "FedBR (diverged: seed 3 at round 4)"
+    assert row[0] == "FedBR (diverged: seed 3, round 4, client 1)"
 
 
 def test_nothing_yet() -> None:

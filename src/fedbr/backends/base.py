@@ -22,6 +22,7 @@ class Backend(Protocol):
     """Carries tasks to clients and brings their replies back, in the order of the tasks."""
 
     states: dict[int, Payload]  # the memory of the clients that live here, by client
+    shared: Payload  # what the server shared last; whoever trains holds the same
 
     def run(self, tasks: Sequence[Task]) -> list[Reply]: ...
 
@@ -32,9 +33,12 @@ class LocalBackend(ABC):
     def __init__(self, job: Job, data: TrainData, cohort: int) -> None:
         self.job, self.data, self.cohort = job, data, cohort
         self.states: dict[int, Payload] = {}
+        self.shared: Payload = {}
 
     def run(self, tasks: Sequence[Task]) -> list[Reply]:
-        states = [self._state(task) for task in tasks]
+        for task in tasks:
+            self.shared |= {k: v for k, v in task.payload.items() if k.startswith(SHARED)}
+        states = [self._state(task.client) | self.shared for task in tasks]
         groups = cohorts(tasks, states, self.cohort)
         answers = self._answer([([tasks[i] for i in g], [states[i] for i in g]) for g in groups])
         replies: dict[int, Reply] = {}
@@ -42,18 +46,16 @@ class LocalBackend(ABC):
             for i, (reply, state) in zip(group, answer, strict=True):
                 replies[i] = reply
                 if tasks[i].kind == "train":
-                    kept = {k: v for k, v in states[i].items() if k.startswith(SHARED)}
-                    self.states[tasks[i].client] = kept | state
+                    self.states[tasks[i].client] = state
         return [replies[i] for i in range(len(tasks))]
 
     @abstractmethod
     def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
         """Let every cohort answer, in order."""
 
-    def _state(self, task: Task) -> Payload:
-        known = self.states.get(task.client)
-        news = {k: v for k, v in task.payload.items() if k.startswith(SHARED)}
-        return (new_state(self.job) if known is None else known) | news
+    def _state(self, client: int) -> Payload:
+        known = self.states.get(client)
+        return new_state(self.job) if known is None else known
 
 
 @contextmanager

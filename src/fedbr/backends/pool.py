@@ -6,6 +6,7 @@ import pickle
 import signal
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -39,13 +40,38 @@ class WorkerPool:
     def prepare(self, job: Job, data: TrainData) -> None:
         """Give every worker the run's constants; tensors go through shared memory."""
         for connection in self.connections:
+            self.send(connection, PREPARE)
             try:
-                connection.send_bytes(PREPARE)
                 connection.send((job, data))
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise InputError(
-                    f"workers = {len(self.connections)}: cannot send the run to them ({error}); use 1"
+                    f"workers = {len(self.connections)}: cannot send the run there ({error}); use 1"
                 ) from error
+        for connection in self.connections:
+            _unpack_answers(self.receive(connection))
+
+    def send(self, connection: Connection, blob: bytes) -> None:
+        try:
+            connection.send_bytes(blob)
+        except OSError as error:
+            raise self._death(connection) from error
+
+    def receive(self, connection: Connection) -> bytes:
+        try:
+            return connection.recv_bytes()
+        except (EOFError, OSError) as error:
+            raise self._death(connection) from error
+
+    def _death(self, connection: Connection) -> RunError:
+        process = self.processes[self.connections.index(connection)]
+        process.join(timeout=1)
+        code = process.exitcode
+        if code is not None and code < 0:
+            return RunError(f"a worker process was killed by signal {-code}; is there enough memory?")
+        return RunError(
+            f'a worker process ended (exit code {code}); scripts that use workers need `if __name__ == "__main__":` '
+            "around the call"
+        )
 
     def close(self) -> None:
         for process in self.processes:
@@ -72,18 +98,11 @@ class PoolBackend(LocalBackend):
         while waiting or busy:
             while waiting and idle:
                 connection, i = idle.pop(), waiting.pop()
-                try:
-                    connection.send_bytes(_pack_work(*work[i]))
-                except OSError as error:
-                    raise RunError("a worker process died; is there enough memory?") from error
+                self.pool.send(connection, _pack_work(*work[i]))
                 busy[connection] = i
             for ready in wait(list(busy)):
                 assert isinstance(ready, Connection)
-                try:
-                    blob = ready.recv_bytes()
-                except (EOFError, OSError) as error:
-                    raise RunError("a worker process died; is there enough memory?") from error
-                answers[busy.pop(ready)] = _unpack_answers(blob)
+                answers[busy.pop(ready)] = _unpack_answers(self.pool.receive(ready))
                 idle.append(ready)
         return [answers[i] for i in range(len(work))]
 
@@ -91,24 +110,31 @@ class PoolBackend(LocalBackend):
 def _work(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     torch.set_num_threads(1)
-    try:
+    job: Job | None = None
+    data: TrainData | None = None
+    with suppress(EOFError, OSError):  # the parent is gone
         while True:
-            if (blob := connection.recv_bytes()) == PREPARE:
-                job, data = connection.recv()
-            else:
-                connection.send_bytes(_answer(job, data, blob))
-    except (EOFError, OSError):
-        pass  # the parent is gone
+            blob = connection.recv_bytes()
+            try:
+                if blob == PREPARE:
+                    job, data = connection.recv()
+                    answer = pack({"replies": []}, {})
+                else:
+                    assert job is not None
+                    assert data is not None
+                    answer = _answer(job, data, blob)
+            except (EOFError, OSError):
+                raise
+            except InputError as error:
+                answer = pack({"error": str(error), "kind": "input"}, {})
+            except Exception as error:  # whatever a method of the user's raises must reach the user
+                trace = traceback.format_exc()
+                answer = pack({"error": f"{type(error).__name__}: {error}", "kind": "run", "trace": trace}, {})
+            connection.send_bytes(answer)
 
 
 def _answer(job: Job, data: TrainData, blob: bytes) -> bytes:
-    try:
-        answers = handle(job, data, *_unpack_work(blob))
-    except InputError as error:
-        return pack({"error": str(error), "kind": "input"}, {})
-    except Exception as error:  # whatever a method of the user's raises must reach the user
-        trace = traceback.format_exc()
-        return pack({"error": f"{type(error).__name__}: {error}", "kind": "run", "trace": trace}, {})
+    answers = handle(job, data, *_unpack_work(blob))
     replies = [{"client": r.client, "num_examples": r.num_examples, "metrics": r.metrics} for r, _ in answers]
     payloads: dict[str, Payload] = {}
     for i, (reply, state) in enumerate(answers):

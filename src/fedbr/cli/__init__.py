@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 
 
 def main() -> None:
     """Run the command line; every way out has its exit code."""
-    try:
-        from .app import call
+    # Until a command has its libraries, an interrupt must not surface as an error in the middle of an import.
+    signal.signal(signal.SIGINT, lambda *_: leave())
+    from .app import call
 
-        code = call(sys.argv[1:])
-    except KeyboardInterrupt:  # before a command could say how to go on
-        code = 130
+    code = call(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if code == 130:  # all that matters is on disk: do not make an impatient user wait for libraries to unload
-        sys.stdout.flush()
-        os._exit(code)
     sys.exit(code)
+
+
+def leave() -> None:
+    """End at once after Ctrl-C: all that matters is on disk, and libraries take their time to unload."""
+    again = shlex.join(["fedbr", *(a for a in sys.argv[1:] if a != "--fresh")])
+    sys.stdout.flush()
+    os.write(2, f"\nfedbr: interrupted; every finished round is safe. Go on with: {again}\n".encode())
+    os._exit(130)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -38,6 +39,7 @@ def call(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     try:
         code = typer.main.get_command(app)(args=spread(arguments), prog_name="fedbr", standalone_mode=False)
+        sys.stdout.flush()
         return int(code or 0)
     except click.exceptions.NoArgsIsHelpError as error:
         typer.echo(error.format_message())
@@ -45,12 +47,13 @@ def call(arguments: Sequence[str]) -> int:
     except click.exceptions.Abort:
         return 130
     except click.ClickException as error:
-        return fail(error.format_message(), 2)
+        return fail(" ".join(error.format_message().split()), 2)
     except InputError as error:
         return fail(str(error), 2)
     except RunError as error:
         return fail(str(error), 1)
-    except BrokenPipeError:  # the reader of our output went away
+    except (BrokenPipeError, SystemExit):  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # such as a disk that is full
         return fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1)

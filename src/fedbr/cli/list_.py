@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
+
+from .tables import plain_console
 
 
 class Kind(StrEnum):
@@ -24,11 +24,11 @@ KIND = typer.Argument(..., help="What to list.")
 
 def list_(kind: Kind = KIND) -> int:
     """Show what there is: names, one line each, parameters with defaults, and papers."""
-    console = Console(highlight=False)
+    console = plain_console()
     for name, summary, details in _entries(kind):
-        console.print(Text(name, style="bold"), Text(summary))
+        console.print(Text(name, style="bold"), summary)
         for detail in details:
-            console.print(Padding(Text(detail), (0, 0, 0, 4)))
+            console.print(f"    {detail}")
     return 0
 
 
@@ -51,9 +51,16 @@ def _entries(kind: Kind) -> list[tuple[str, str, list[str]]]:
             )
         ]
     if kind is Kind.data:
-        return [(name, dataset.summary, []) for name, dataset in DATASETS.items()]
+        return [(name, dataset.summary, []) for name, dataset in DATASETS.items()] + [
+            ("options", "of every data set, in the recipe's [data]", _fields(config.DataConfig))
+        ]
     if kind is Kind.partitions:
-        return [(name, _first_line(function), []) for name, function in PARTITIONS.items()]
+        uses = {"lda": {"alpha"}, "lda-prior": {"alpha"}, "quantity": {"alpha"}, "shards": {"shards_per_client"}}
+        fields = {option: _fields(config.DataConfig, only={option}) for option in ("alpha", "shards_per_client")}
+        return [
+            (name, _first_line(function), [line for option in uses.get(name, ()) for line in fields[option]])
+            for name, function in PARTITIONS.items()
+        ]
     return [(name, config.headline(name), []) for name in config.shipped()]
 
 
@@ -61,11 +68,14 @@ def _first_line(thing: Any) -> str:
     return (thing.__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
-def _fields(cls: Any) -> list[str]:
+def _fields(cls: Any, only: set[str] | None = None) -> list[str]:
     described = [
-        f"{name} = {_default(f.default)}  {f.description or ''}".rstrip() for name, f in cls.model_fields.items()
+        f"{name} = {_default(f.default)}  {f.description or ''}".rstrip()
+        for name, f in cls.model_fields.items()
+        if only is None or name in only
     ]
-    return described + ([f"paper: {cls.paper}"] if cls.paper else [])
+    paper = getattr(cls, "paper", "")
+    return described + ([f"paper: {paper}"] if paper else [])
 
 
 def _default(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import sys
+import signal
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from . import leave
 
 RECIPE = typer.Argument("digits", help="A shipped recipe (fedbr list recipes) or a TOML file.")
 SET = typer.Option([], "--set", metavar="KEY=VALUE ...", help="Change the recipe, such as train.rounds=5.")
@@ -32,19 +34,18 @@ def run(
 
     Started again with the same folder it resumes, to the bit.
     """
-    from .. import assembly, config, experiment
+    from .. import config, experiment
     from .tables import show
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are done
     chosen = config.load(recipe, set_, methods)
     folder = out or Path("runs") / chosen.name
     watch = Watcher(chosen)
     try:
         with watch.progress:
-            results = experiment.run(chosen, folder, workers or assembly.default_workers(chosen), fresh, watch)
+            results = experiment.run(chosen, folder, workers, fresh, watch)
     except KeyboardInterrupt:
-        again = shlex.join(["fedbr", *(a for a in sys.argv[1:] if a != "--fresh")])
-        print(f"\nfedbr: interrupted; every finished round is safe. Go on with: {again}", file=sys.stderr)
-        return 130
+        leave()
     show(results)
     print(f"Results: {folder}   Report: fedbr report {shlex.quote(str(folder))}")
     return 1 if any(r["diverged"] for r in results["runs"]) else 0
@@ -56,7 +57,7 @@ class Watcher:
     def __init__(self, recipe: Any) -> None:
         console = Console(stderr=True)
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("round {task.completed}/{task.total}"),
             TextColumn("{task.fields[accuracy]}"),
@@ -67,7 +68,9 @@ class Watcher:
         self.several = len(recipe.train.seeds) > 1
         self.task: Any = None
         self.shown = ""
-        warnings.showwarning = lambda message, *_: self.progress.console.print(f"fedbr: {message}", highlight=False)
+        warnings.showwarning = lambda message, *_: self.progress.console.print(
+            f"fedbr: {message}", highlight=False, markup=False
+        )
 
     def __call__(self, label: str, seed: int, line: dict[str, Any] | None) -> None:
         if line is None:

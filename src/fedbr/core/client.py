@@ -30,7 +30,7 @@ Stack = Sequence[tuple[Method, ClientContext]]
 def handle(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]) -> list[tuple[Reply, Payload]]:
     """Answer one cohort's tasks; return each client's reply and new state."""
     if tasks[0].kind == "contribute":
-        return [(_contribute(job, data, task), state) for task, state in zip(tasks, states, strict=True)]
+        return [(_contribute(job, data, task), {}) for task in tasks]  # no state changes
     # For layers that draw (dropout), which train one client at a time.
     with torch_stream(job.spec.seed, "layers", tasks[0].round, tasks[0].client):
         return _train(job, data, tasks, states)
@@ -93,7 +93,7 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
             sampler=lambda rngs, shape: data.draw(clients, rngs, shape, spec.dtype),
             state=_stack([s.get(method.name, {}) for s in states]),
             received=received.get(method.name, {}),
-            shared={**states[0], **received}.get(SHARED + method.name, {}),
+            shared=states[0].get(SHARED + method.name, {}),
         )
 
     stack = [(m, context(m)) for m in job.methods]
@@ -122,6 +122,8 @@ def _steps(
             batch = method.on_batch(ctx, batch)
         probes = [(ctx, p) for method, ctx in stack if (p := method.probe(ctx, batch)) is not None]
         out, *probed = local.outputs([batch.x, *(p for _, p in probes)])
+        for _, ctx in stack:
+            ctx.probed = None
         for (ctx, _), output in zip(probes, probed, strict=True):
             ctx.probed = output
         cross_entropy = loss = soft_cross_entropy(out.logits, batch.y)

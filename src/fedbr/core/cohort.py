@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import warnings
 from typing import Literal
 
@@ -11,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from .data import Spec
 from .model import FedModel
+from .rng import torch_stream
 from .stacked import obstacle
 
 # Floating-point operations of one client's step below which overhead dominates. Measured on one core, against a
@@ -29,22 +32,35 @@ def is_small(model: FedModel, spec: Spec) -> bool:
 
 def joins(model: FedModel, spec: Spec) -> bool:
     """Say whether batch and probe go through the model together: where it pays and mixes no batch statistics."""
-    norms = nn.modules.batchnorm._BatchNorm
-    return is_small(model, spec) and not any(isinstance(m, norms) for m in model.modules())
+    return is_small(model, spec) and not has_batch_norm(model)
+
+
+def has_batch_norm(model: FedModel) -> bool:
+    """Say whether what a sample becomes depends on the others in its batch."""
+    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
 
 
 def choose(model: FedModel, spec: Spec, wanted: int | Literal["auto"]) -> int:
     """Return the cohort size; one, with a warning, if the model cannot run for several clients at once."""
-    if wanted == "auto":  # half of the clients leave work for a second worker
-        wanted = -(-spec.clients_per_round // 2) if is_small(model, spec) else 1
-    size = min(wanted, spec.clients_per_round)
-    if size == 1:
+    many = max(5, -(-spec.clients_per_round // 8))  # to share the overhead, and still leave work for more workers
+    size = (many if is_small(model, spec) else 1) if wanted == "auto" else int(wanted)
+    size = min(size, spec.clients_per_round)
+    if size > 1 and (reason := _obstacle(model, spec)):
+        warnings.warn(f"clients train one at a time: {reason}", RuntimeWarning, stacklevel=2)
         return 1
-    sample = torch.linspace(-1, 1, 3 * torch.Size(spec.shape).numel(), dtype=spec.dtype).view(3, *spec.shape)
-    for module in (model.encoder.train(), model.classifier):
-        if reason := obstacle(module, sample):
-            warnings.warn(f"clients train one at a time: {reason}", RuntimeWarning, stacklevel=2)
-            return 1
-        with torch.no_grad():
-            sample = module(sample)
     return size
+
+
+def _obstacle(model: FedModel, spec: Spec) -> str | None:
+    """Try encoder, classifier and the methods' modules, in training mode, on a copy that may be spoilt."""
+    if has_batch_norm(model):
+        return "BatchNorm updates statistics while it trains"
+    trial = copy.deepcopy(model).train()
+    x = torch.linspace(-1, 1, 3 * math.prod(spec.shape), dtype=spec.dtype).view(3, *spec.shape)
+    with torch_stream(spec.seed, "cohort"):
+        if reason := obstacle(trial.encoder, x):
+            return reason
+        with torch.no_grad():
+            features = trial.encoder(x)
+        parts = (trial.classifier, *trial.extras.values())
+        return next((reason for part in parts if (reason := obstacle(part, features))), None)

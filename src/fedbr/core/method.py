@@ -8,6 +8,7 @@ dim 1 (the batch), and return one value per client.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -175,6 +176,11 @@ def per_client(value: Tensor, like: Tensor) -> Tensor:
 
 def check_stack(methods: Sequence[Method]) -> None:
     """Refuse what cannot be combined, with the reason."""
+    for m in methods:
+        if not isinstance(m, Method):
+            raise InputError(f"methods: {m!r} is not a method; list instances, such as [fedbr.FedBR(lam=0.1)]")
+        if not re.fullmatch(r"[\w-]+", getattr(m, "name", "")) or m.name == "model":
+            raise InputError(f"methods: {type(m).__name__}.name must be a word of its own, and not 'model'")
     names = [m.name for m in methods]
     for name in names:
         if names.count(name) > 1:

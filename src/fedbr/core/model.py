@@ -35,6 +35,16 @@ class FedModel(nn.Module):
         features = self.encoder(x)
         return Output(features, self.classifier(features))
 
+    def weights(self) -> State:
+        """Return what a client must have to compute as this model does: parameters and all buffers."""
+        return {k: v.detach() for k, v in (*self.named_parameters(), *self.named_buffers())}
+
+    @torch.no_grad()
+    def set_weights(self, weights: State) -> None:
+        """Take over what ``weights`` returned."""
+        for key, value in self.weights().items():
+            value.copy_(weights[key])
+
     def predict(self, x: Tensor) -> Tensor:
         """Return the most likely class of each sample, in eval mode."""
         was_training = self.training
@@ -95,16 +105,6 @@ class CohortModel:
             return shared
         finally:
             self.module.train()
-
-    @torch.no_grad()
-    def load(self, weights: State) -> None:
-        """Set weights, with or without a client axis."""
-        for key, value in weights.items():
-            self.weights[key].copy_(value)
-
-    def snapshot(self) -> State:
-        """Copy all weights, [C, ...]."""
-        return {k: v.detach().clone() for k, v in self.weights.items()}
 
     def _own(self, x: Tensor) -> Tensor:
         return x.expand(self.size, *x.shape) if x.dim() == self.sample_dims + 1 else x

@@ -17,7 +17,7 @@ from .wire import SHARED, Payload, Reply, State, Task
 class Server:
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.params: State = {k: v.clone() for k, v in job.model.state_dict().items()}
+        self.params: State = {k: v.clone() for k, v in job.model.weights().items()}
         self.state: Payload = {m.name: m.init_server(job.model, job.spec) for m in job.methods}
         self.shared: Payload = {}
         self.made: dict[str, int] = {}  # shared section -> the round in which it was made

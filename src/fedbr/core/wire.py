@@ -47,6 +47,7 @@ def pack(header: Any, payloads: Mapping[str, Payload]) -> bytes:
     """Write a JSON header and named payloads as safetensors; a tensor that occurs twice is written once."""
     tensors: State = {}
     names: dict[int, str] = {}  # id of a tensor -> the name under which it is stored
+    storages: set[int] = set()  # safetensors wants every tensor to have its own
     layout: dict[str, dict[str, dict[str, str]]] = {}
     for who, payload in payloads.items():
         sections = layout.setdefault(who, {})
@@ -55,7 +56,7 @@ def pack(header: Any, payloads: Mapping[str, Payload]) -> bytes:
             for key, tensor in state.items():
                 name = names.setdefault(id(tensor), str(len(names)))
                 if name not in tensors:
-                    tensors[name] = _alone(tensor)
+                    tensors[name] = _alone(tensor, storages)
                 keys[key] = name
     return safetensors.torch.save(tensors, {"header": json.dumps(header), "layout": json.dumps(layout)})
 
@@ -72,8 +73,10 @@ def unpack(blob: bytes) -> tuple[Any, dict[str, Payload]]:
     return json.loads(metadata["header"]), payloads
 
 
-def _alone(tensor: Tensor) -> Tensor:
-    """Return the tensor with storage of its own, as safetensors wants it."""
+def _alone(tensor: Tensor, storages: set[int]) -> Tensor:
+    """Return the tensor with storage of its own."""
     tensor = tensor.detach().cpu()
-    shared = tensor.untyped_storage().nbytes() != tensor.nbytes
+    where = tensor.untyped_storage().data_ptr()
+    shared = tensor.untyped_storage().nbytes() != tensor.nbytes or where in storages
+    storages.add(where)
     return tensor.clone(memory_format=torch.contiguous_format) if shared or not tensor.is_contiguous() else tensor

@@ -57,7 +57,7 @@ class Federation:
     @cached_property
     def distinct(self) -> list[int]:
         """How many different samples each client has: copies hide nothing."""
-        x = self.train.samples.x.flatten(1).numpy()
+        x = self.train.samples.x.flatten(1).numpy() + 0  # -0.0 is no other pixel
         return [len({x[i].tobytes() for i in part}) for part in self.train.parts.values()]
 
     @property
@@ -104,9 +104,12 @@ class Federation:
         """Take data that is already per client; ``test`` is one (x, y) for all, or a list with one per client."""
         if not clients:
             raise InputError("clients = []: at least one client")
-        several = isinstance(test, list)
+        pairs = test if isinstance(test, list) else [test]
+        for name, pair in [("clients", pair) for pair in clients] + [("test", pair) for pair in pairs]:
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise InputError(f"{name}: {type(pair).__name__} where a pair (x, y) is wanted")
         owned = [_samples(x, y, f"clients[{i}]") for i, (x, y) in enumerate(clients)]
-        tests = [_samples(x, y, "test") for x, y in (test if several else [test])]
+        tests = [_samples(x, y, "test") for x, y in pairs]
         for i, part in enumerate(owned):
             _check_alike(part, owned[0], f"clients[{i}]", "clients[0]")
         for part in tests:
@@ -148,16 +151,28 @@ def rotate_clients(federation: Federation, step: float) -> Federation:
 
 
 def _samples(x: Any, y: Any, name: str) -> Samples:
-    xs, ys = torch.as_tensor(x), torch.as_tensor(y)
+    labels = np.asarray(y)
+    if labels.dtype.kind not in "iu" or (labels.size and labels.min() < 0):
+        raise InputError(f"{name}: labels of type {labels.dtype}; whole numbers from 0 are wanted")
+    xs, ys = _tensor(x, name), torch.from_numpy(labels.astype(np.int64))
     if len(xs) != len(ys) or len(xs) == 0 or ys.dim() != 1:
         raise InputError(
             f"{name}: {len(xs)} samples and labels of shape {tuple(ys.shape)}; one label for each, and at least one"
         )
-    if ys.is_floating_point() or ys.is_complex() or ys.min() < 0:
-        raise InputError(f"{name}: labels of type {ys.dtype} from {ys.min()} to {ys.max()}; whole numbers from 0")
-    if xs.is_floating_point() and not torch.isfinite(xs).all():
+    return Samples(xs, ys, scale=1 / 255 if xs.dtype == torch.uint8 else 1.0)
+
+
+def _tensor(x: Any, name: str) -> Tensor:
+    """Take an array, bytes or floats, and refuse what no model can learn from."""
+    try:
+        found = x.detach().cpu() if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(x))
+    except TypeError as error:
+        raise InputError(f"{name}: not an array of numbers ({error})") from error
+    if found.dtype != torch.uint8 and not found.is_floating_point():
+        raise InputError(f"{name}: samples of type {found.dtype}; bytes (pixels) or floats are wanted")
+    if found.is_floating_point() and not torch.isfinite(found).all():
         raise InputError(f"{name}: some samples are not finite")
-    return Samples(xs, ys.long(), scale=1 / 255 if xs.dtype == torch.uint8 else 1.0)
+    return found
 
 
 def _check_alike(a: Samples, b: Samples, name: str, other: str) -> None:
@@ -171,13 +186,15 @@ def _check_alike(a: Samples, b: Samples, name: str, other: str) -> None:
 def _public(proxy: Any, train: Samples) -> Samples | None:
     if proxy is None:
         return None
-    x = torch.as_tensor(proxy)
-    if x.shape[1:] != train.x.shape[1:]:
-        raise InputError(
-            f"proxy: samples of shape {tuple(x.shape[1:])}; the training samples are {tuple(train.x.shape[1:])}"
-        )
-    return replace(train, x=x, y=torch.zeros(len(x), dtype=torch.long))
+    x = _tensor(proxy, "proxy")
+    public = replace(train, x=x, y=torch.zeros(len(x), dtype=torch.long))
+    _check_alike(public, train, "proxy", "x")
+    return public
 
 
 def _num_classes(*samples: Samples) -> int:
-    return 1 + max(int(s.y.max()) for s in samples)
+    labels = torch.cat([s.y for s in samples])
+    count, distinct = int(labels.max()) + 1, len(torch.unique(labels))
+    if count > 100 + 10 * distinct:
+        raise InputError(f"labels: only {distinct} different ones, but up to {count - 1}; number the classes from 0")
+    return count

@@ -158,8 +158,8 @@ def partition(
     """Return the sorted sample indices of each client."""
     if name not in PARTITIONS:
         raise unknown("data.partition", name, PARTITIONS)
-    if clients < 1:
-        raise InputError(f"data.clients = {clients}: must be at least 1")
+    if not isinstance(clients, int | np.integer) or clients < 1:
+        raise InputError(f"data.clients = {clients}: must be a whole number of at least 1")
     if clients > len(labels):
         raise InputError(
             f"data.clients = {clients}: only {len(labels)} training samples; at most one client per sample"

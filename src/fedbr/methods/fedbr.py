@@ -71,6 +71,8 @@ class FedBR(Method):
             return
         if self.pseudo == "mixture" and spec.proxy is None:
             raise InputError("fedbr.pseudo = 'mixture' needs public samples: set data.proxy = 'photos' or 'noise'")
+        if self.pseudo == "mixture" and spec.proxy is not None and len(torch.unique(spec.proxy, dim=0)) < self.mean_of:
+            raise InputError(f"fedbr.mean_of = {self.mean_of}: there are not so many distinct public samples")
         if self.pseudo == "rsm" and max(sizes) < self.mean_of:
             raise InputError(
                 f"fedbr.mean_of = {self.mean_of}: no client has so many distinct samples (at most {max(sizes)}), and "
@@ -123,7 +125,7 @@ class FedBR(Method):
         return x
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
-        if batch.step % self.lazy or ctx.probed is None:
+        if ctx.probed is None:
             return None
         terms = []
         if self._balances:

@@ -20,29 +20,30 @@ BEST_ROUNDS = 5
 @dataclass(frozen=True)
 class Evaluation:
     accuracy: float
-    clients: list[float]
+    clients: list[float | None]  # None: none of the client's classes is in the test set
 
     @property
     def worst(self) -> float:
-        return min(self.clients)
+        return min(c for c in self.clients if c is not None)
 
 
 def evaluate(
     model: FedModel, params: State, tests: Sequence[Samples], label_mix: Tensor, dtype: torch.dtype
 ) -> Evaluation:
     """Test the global model on every client's distribution."""
-    model.load_state_dict(params)
+    model.set_weights(params)
     counted = {id(test): _hits(model, test, label_mix.shape[1], dtype) for test in {id(t): t for t in tests}.values()}
     hits = [counted[id(test)] for test in tests]
     overall = [float(right.sum() / count.sum()) for right, count in hits]
     if len(tests) > 1:
-        return Evaluation(sum(overall) / len(overall), overall)
+        return Evaluation(sum(overall) / len(overall), list(overall))
     # One test set for all: weigh each class by its share in the client's own data.
     right, count = hits[0]
     tested = label_mix.double() * (count > 0)
     by_class = right / count.clamp(min=1)
-    weights = tested / tested.sum(dim=1, keepdim=True).clamp(min=1e-12)
-    return Evaluation(overall[0], (weights @ by_class).tolist())
+    shares = tested.sum(dim=1)
+    scores = (tested @ by_class / shares).tolist()
+    return Evaluation(overall[0], [score if share > 0 else None for score, share in zip(scores, shares, strict=True)])
 
 
 def _hits(model: FedModel, test: Samples, num_classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -59,7 +60,7 @@ def definitions(own_tests: bool) -> dict[str, str]:
         "accuracy of the global model on the client's own test set"
         if own_tests
         else "accuracy of the global model on the common test set, each class weighted by its share in the client's "
-        "training data"
+        "training data; null if none of them is in the test set"
     )
     return {
         "accuracy": "accuracy of the global model after aggregation, "

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +25,7 @@ MODELS: dict[str, type[ModelSpec]] = {cls.name: cls for cls in (CNN, MLP)}
 def build(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int) -> FedModel:
     """Make a model by its name in the table, or by "package.module:factory"."""
     if ":" in name:
-        return adopt(_factory(name)(shape, num_classes, **options))
+        return adopt(_made(name, options, shape, num_classes))
     if name not in MODELS:
         raise unknown("model.name", name, MODELS)
     return validated(MODELS[name], options, "model").build(shape, num_classes)
@@ -32,6 +34,8 @@ def build(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_cla
 def adopt(module: nn.Module) -> FedModel:
     """Accept a user's module: a FedModel, or anything with ``encoder`` and a linear ``classifier``."""
     if isinstance(module, FedModel):
+        if type(module).forward is not FedModel.forward:
+            raise InputError(f"model = {type(module).__name__}: has its own forward; put that into the encoder")
         return module
     encoder, classifier = getattr(module, "encoder", None), getattr(module, "classifier", None)
     if isinstance(encoder, nn.Module) and isinstance(classifier, nn.Linear):
@@ -50,16 +54,29 @@ def fingerprint(model: FedModel) -> str:
     return sha256("\n".join(own).encode()).hexdigest()[:16]
 
 
-def _factory(name: str) -> Any:
+def _made(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int) -> Any:
+    """Call a user's factory, which may lie in the current folder."""
     module, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        factory = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"model.name = {name!r}: cannot import it ({error})") from error
+    try:
+        return factory(shape, num_classes, **options)
+    except TypeError as error:
+        said = ", ".join([str(shape), str(num_classes), *(f"{k}={v!r}" for k, v in options.items())])
+        raise InputError(f"model.name = {name!r}: called with ({said}): {error}") from error
 
 
 def check(model: FedModel, shape: tuple[int, ...], num_classes: int) -> None:
     """Try the model on one sample: are features and logits what the methods will count on?"""
+    if not any(p.requires_grad for p in model.parameters()):
+        raise InputError("model: has no weights to train")
+    if {id(p) for p in model.encoder.parameters()} & {id(p) for p in model.classifier.parameters()}:
+        raise InputError("model: encoder and classifier share weights; give each its own")
     dtype = next(model.parameters()).dtype
     try:
         with torch.no_grad():

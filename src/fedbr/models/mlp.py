@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from torch import nn
@@ -18,7 +18,9 @@ class MLP(ModelSpec):
 
     name: ClassVar[str] = "mlp"
 
-    hidden: tuple[int, ...] = Field((64,), min_length=1, description="sizes of the hidden layers")
+    hidden: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = Field(
+        (64,), min_length=1, description="sizes of the hidden layers"
+    )
     width: float = Field(1.0, gt=0, le=64, description="multiplies the hidden layers")
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> FedModel:

@@ -32,7 +32,7 @@ def _distinct(x: Tensor, order: Iterable[int], count: int) -> list[int]:
     for i in order:
         if len(seen) == count:
             break
-        seen.setdefault(x[i].numpy().tobytes(), int(i))
+        seen.setdefault((x[i] + 0.0).numpy().tobytes(), int(i))  # + 0.0: -0.0 is no other pixel
     return list(seen.values())
 
 

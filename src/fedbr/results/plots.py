@@ -57,7 +57,8 @@ def convergence_picture(curves: Curves, target: Path, title: str = "") -> None:
         axes.plot(rounds, mean, color=color, label=label.replace("$", r"\$"), linewidth=2)
         if len(seeds) > 1:
             axes.fill_between(rounds, low, high, color=color, alpha=0.15, linewidth=0)
-    axes.set(xlabel="round", ylabel="accuracy of the global model, %", title=title, ylim=(0, 100))
+    axes.set(xlabel="round", ylabel="accuracy of the global model, %", ylim=(0, 100))
+    axes.set_title(title, fontsize="medium")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")

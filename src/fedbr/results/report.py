@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import InputError
 from . import plots, tables
 from .store import ResultFolder, write
 
@@ -33,7 +34,10 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>'
         f"<body>{body}</body></html>\n"
     )
-    write(target, page)
+    try:
+        write(target, page)
+    except OSError as error:
+        raise InputError(f"{target}: cannot write there ({error.strerror})") from error
     return target
 
 

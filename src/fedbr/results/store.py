@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import metadata
@@ -19,7 +18,7 @@ import torch
 
 from ..backends.base import Backend
 from ..config import Recipe, Stack, parse
-from ..core.errors import InputError
+from ..core.errors import InputError, RunError
 from ..core.server import Server
 from ..core.wire import State, pack, unpack
 from ..metrics.accuracy import definitions, summarise
@@ -28,6 +27,8 @@ if os.name == "nt":  # pragma: no cover
     import msvcrt
 else:
     import fcntl
+
+MARK = "# The whole recipe as used, written by fedbr run."  # by which we know our folders
 
 
 class RunFolder:
@@ -51,7 +52,8 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to train: the last round is done, or the run diverged."""
-        return (self.path / "model.safetensors").exists() or "diverged_at" in self.info
+        info = self.info
+        return "diverged_at" in info or (bool(info) and (self.path / "model.safetensors").exists())
 
     def lines(self) -> list[dict[str, Any]]:
         """Read the rounds; a line that a kill cut short is left out."""
@@ -84,16 +86,18 @@ class RunFolder:
     def resume(self, server: Server, backend: Backend) -> int:
         """Go on from the checkpoint; drop what came after it. Return the last round that is done."""
         file = self.path / "checkpoint.safetensors"
-        done = 0
+        done: int = 0
         if file.exists():
             header, payloads = unpack(file.read_bytes())
             server.restore(header, payloads)
             backend.states.update({c: payloads[f"client/{c}"] for c in header["clients"]})
+            backend.shared.update(server.shared)
             done = header["round"]
-        if (lines := self.lines()) or (self.path / "metrics.jsonl").exists():
-            kept = [json.dumps(line) + "\n" for line in lines if line["round"] <= done]
-            write(self.path / "metrics.jsonl", "".join(kept))
-        return int(done)
+        kept = [line for line in self.lines() if line["round"] <= done]
+        if [line["round"] for line in kept] != list(range(1, done + 1)):
+            raise RunError(f"{self.path}: the checkpoint is at round {done}, but metrics.jsonl lacks rounds before it")
+        write(self.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
+        return done
 
     def save_model(self, params: State, facts: Mapping[str, Any]) -> None:
         """Export the global model, without the modules that methods added for training."""
@@ -112,7 +116,7 @@ class ResultFolder:
         """Claim the folder for this recipe and this process, or refuse and leave it as it is."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"--out {self.path}: is not a folder")
-        ours = (self.path / "recipe.toml").exists()
+        ours = self._is_ours()
         if ours and not fresh:
             self._check_same()
         elif not ours and self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
@@ -123,19 +127,19 @@ class ResultFolder:
                 exits.enter_context(_locked(self.path))
                 if fresh:
                     self._clear()
-                write(self.path / "recipe.toml", self.recipe.to_toml())
-                write(self.path / "environment.json", dump(environment()))
+                write(self.path / "recipe.toml", f"{MARK}\n{self.recipe.to_toml()}")
+                self._note_environment()
             except OSError as error:
                 raise InputError(f"--out {self.path}: cannot write there ({error.strerror})") from error
             yield self
 
     def run(self, stack: Stack, seed: int) -> RunFolder:
-        """Return the folder of one run."""
-        names = [re.sub(r"[^\w .+=-]", "_", s.label) for s in self.recipe.compare]
+        """Return the folder of one run, named after its label as far as a file name can be."""
+        names = [re.sub(r"[^\w .+=-]", "_", s.label).casefold() for s in self.recipe.compare]
         position = self.recipe.compare.index(stack)
-        name = names[position]
-        if names.count(name) > 1:  # two labels that differ only in characters that no file name can have
-            name += f"_{position}"
+        name = re.sub(r"[^\w .+=-]", "_", stack.label)
+        if name != stack.label or names.count(name.casefold()) > 1:
+            name += f"#{position}"
         return RunFolder(self.path / "runs" / f"{name}-{seed}")
 
     @classmethod
@@ -144,7 +148,7 @@ class ResultFolder:
         file = path / "recipe.toml"
         if not file.exists():
             raise InputError(f"{path}: holds no results (no recipe.toml); give the --out folder of fedbr run")
-        return cls(path, parse(tomllib.loads(file.read_text("utf-8"))))
+        return cls(path, parse(_read_toml(file)))
 
     def summarise(self) -> dict[str, Any]:
         """Write results.json."""
@@ -167,8 +171,12 @@ class ResultFolder:
             "runs": [{k: v for k, v in run.items() if k != "own_tests"} for run in started],
         }
 
+    def _is_ours(self) -> bool:
+        file = self.path / "recipe.toml"
+        return file.exists() and file.read_bytes().startswith(MARK.encode())
+
     def _check_same(self) -> None:
-        there = tomllib.loads((self.path / "recipe.toml").read_text("utf-8"))
+        there = _read_toml(self.path / "recipe.toml")
         here = tomllib.loads(self.recipe.to_toml())
         if there != here:
             key, old, new = next(_differences(there, here))
@@ -177,11 +185,25 @@ class ResultFolder:
                 "choose another folder, or --fresh to start over"
             )
 
+    def _note_environment(self) -> None:
+        """Keep where the runs began; add where they went on, if that is another place."""
+        file, here = self.path / "environment.json", environment()
+        known = json.loads(file.read_text("utf-8")) if file.exists() else here
+        later = known.pop("later", [])
+        if here not in (known, *later):
+            later.append(here)
+        write(file, dump(known | ({"later": later} if later else {})))
+
     def _clear(self) -> None:
-        """Remove what we wrote, nothing else."""
-        shutil.rmtree(self.path / "runs", ignore_errors=True)
-        for name in ("recipe.toml", "environment.json", "results.json", "report.html"):
+        """Remove what we wrote, nothing else; in an order in which a kill leaves nothing that looks finished."""
+        for name in ("results.json", "report.html", "environment.json"):
             (self.path / name).unlink(missing_ok=True)
+        for run in (self.path / "runs").glob("*/"):
+            for name in ("model.safetensors", "checkpoint.safetensors", "checkpoint.json", "metrics.jsonl", "run.json"):
+                (run / name).unlink(missing_ok=True)
+                (run / f".{name}.new").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # somebody else's file is in it
+                run.rmdir()
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -212,6 +234,13 @@ def environment() -> dict[str, Any]:
         "device": "cpu",
         "torch_capability": torch.backends.cpu.get_cpu_capability(),
     }
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: not TOML ({error})") from error
 
 
 def _version(package: str) -> str | None:

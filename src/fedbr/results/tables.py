@@ -104,8 +104,8 @@ def _cells(row: Row, base: Row) -> list[str]:
 
 def _marks(row: Row) -> str:
     if row.diverged:
-        where = ", ".join(f"seed {r['seed']} at round {r['diverged_at']['round']}" for r in row.diverged)
-        return f" (diverged: {where})"
+        where = [(r["seed"], r["diverged_at"]["round"], r["diverged_at"]["client"]) for r in row.diverged]
+        return f" (diverged: {', '.join(f'seed {s}, round {n}, client {c}' for s, n, c in where)})"
     unfinished = sum(not run["finished"] for run in row.runs)
     return f" ({unfinished} unfinished)" if unfinished else ""
 
@@ -145,6 +145,8 @@ def about(results: dict[str, Any]) -> str:
     recipe, runs = results["recipe"], results["runs"]
     data, train = recipe["data"], recipe["train"]
     effective = [e for run in runs for e in run["split"]["effective_classes"]]
+    if not effective:
+        return f"{data['name']}: nothing is trained yet"
     seeds = train["seeds"]
     alpha = f" (alpha {data['alpha']:g})" if data["partition"] in ("lda", "lda-prior", "quantity") else ""
     return (
