@@ -176,8 +176,14 @@ def _sentence(row: Row, base: Row) -> str:
     side = "above" if gain.mean >= 0 else "below"
     size = Figure(abs(gain.mean), gain.spread, gain.count).show(1, 100)
     wins = f", ahead on {sum(g > 0 for g in gains)} of {gain.count} seeds" if gain.count > 1 else ""
-    quick = speed_up(row, base)
-    rounds = (
-        f"; {row.target * 100:g} % in {_reached(row)} rounds against {_reached(base)} ({quick})" if row.reached else ""
-    )
-    return f"{row.label}: {size} points {side} {base.label} in top-5 accuracy{wins}{rounds}."
+    return f"{row.label}: {size} points {side} {base.label} in top-5 accuracy{wins}{_race(row, base)}."
+
+
+def _race(row: Row, base: Row) -> str:
+    """Say who reaches the target first."""
+    target = f"{row.target * 100:g} %"
+    if not row.reached:
+        return f"; {target} is not reached in {row.rounds_planned} rounds"
+    if not base.reached:
+        return f"; {target} in {_reached(row)} rounds, which {base.label} does not reach in {base.rounds_planned}"
+    return f"; {target} in {_reached(row)} rounds against {_reached(base)} ({speed_up(row, base)})"
