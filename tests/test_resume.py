@@ -21,6 +21,7 @@ name = "resume"
 [data]
 name = "digits"
 clients = 12
+proxy = "noise"
 [model]
 name = "mlp"
 hidden = [24]
@@ -38,8 +39,8 @@ methods = []
 label = "FedBR"
 methods = [{ name = "fedbr", refresh = "once", hidden = 32, width = 16 }]
 [[compare]]
-label = "FedBR round"
-methods = [{ name = "fedbr", refresh = "round", hidden = 32, width = 16 }]
+label = "FedBR mixture"
+methods = [{ name = "fedbr", refresh = "round", pseudo = "mixture", mix = 2, hidden = 32, width = 16 }]
 """
 
 

@@ -1,21 +1,23 @@
-"""Speed against a bare PyTorch loop: same model, same data, interleaved in one run, one thread."""
+"""Speed against a bare PyTorch loop: same model, same data, step by step in turn, one torch thread."""
 
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import PrivateAttr
 from torch import Tensor
 
 from . import api, models
 from .backends.base import one_thread
-from .core.method import Method
+from .core.method import Batch, ClientContext, Method
 from .core.rng import stream, torch_stream
 from .data import Federation
 from .methods import FedBR
@@ -53,26 +55,87 @@ class Ratio:
 def measure(
     work: Workload, repeats: int, stacks: Sequence[tuple[str, list[Method]]], tick: Callable[[], None] = lambda: None
 ) -> tuple[float, list[Ratio]]:
-    """Time the bare loop and each stack in turn; return the loop's median seconds and the ratios."""
+    """Time the bare loop and the stacks; return the loop's median seconds and the ratios.
+
+    All go in lockstep, a step each in turn, so that a machine that slows down for a while slows down all of them.
+    """
     clients = samples(work)
-    bare: list[float] = []
-    times: dict[str, list[float]] = {name: [] for name, _ in stacks}
+    spent: list[list[float]] = []
     with one_thread():
-        brief = replace(work, local_steps=2)  # warms up
-        bare_round(brief, clients)
-        for _, methods in stacks:
-            fedbr_round(brief, clients, methods)
+        _race(replace(work, local_steps=2), clients, stacks, lambda: None)  # warms up
         for _ in range(repeats):
-            bare.append(_cpu(partial(bare_round, work, clients)))
-            tick()
-            for name, methods in stacks:
-                times[name].append(_cpu(partial(fedbr_round, work, clients, methods)))
-                tick()
+            spent.append(_race(work, clients, stacks, tick))
+    bare, *others = zip(*spent, strict=True)
     ratios = [
         Ratio(name, [t / b for t, b in zip(values, bare, strict=True)], statistics.median(values))
-        for name, values in times.items()
+        for (name, _), values in zip(stacks, others, strict=True)
     ]
     return statistics.median(bare), ratios
+
+
+class Turns:
+    """Lets one thread run at a time; each passes the turn on after every step."""
+
+    def __init__(self, count: int, tick: Callable[[], None]) -> None:
+        self.waiting = list(range(count))  # the first of them has the turn
+        self.condition = threading.Condition()
+        self.tick = tick
+
+    def enter(self, who: int) -> None:
+        with self.condition:
+            self.condition.wait_for(lambda: self.waiting[0] == who)
+
+    def step(self, who: int) -> None:
+        self.tick()
+        with self.condition:
+            self.waiting.append(self.waiting.pop(0))
+            self.condition.notify_all()
+        self.enter(who)
+
+    def leave(self) -> None:
+        with self.condition:
+            self.waiting.pop(0)
+            self.condition.notify_all()
+
+
+class Paced(Method):
+    """Does nothing but wait for its turn before every step."""
+
+    name: ClassVar[str] = "paced"
+
+    _step: Callable[[], None] = PrivateAttr()
+
+    def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
+        self._step()
+        return batch
+
+
+def _race(
+    work: Workload, clients: Federation, stacks: Sequence[tuple[str, list[Method]]], tick: Callable[[], None]
+) -> list[float]:
+    """Run the bare loop and every stack in lockstep; return the CPU seconds of each."""
+    turns = Turns(1 + len(stacks), tick)
+    seconds = [0.0] * (1 + len(stacks))
+
+    def timed(who: int, run: Callable[[Callable[[], None]], None]) -> None:
+        turns.enter(who)
+        start = time.thread_time()
+        run(partial(turns.step, who))
+        seconds[who] = time.thread_time() - start
+        turns.leave()
+
+    def through_package(methods: list[Method], step: Callable[[], None]) -> None:
+        pace = Paced()
+        pace._step = step
+        fedbr_round(work, clients, [pace, *methods])
+
+    runs = [partial(bare_round, work, clients), *(partial(through_package, methods) for _, methods in stacks)]
+    threads = [threading.Thread(target=timed, args=(who, run)) for who, run in enumerate(runs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return seconds
 
 
 def samples(work: Workload) -> Federation:
@@ -88,7 +151,7 @@ def samples(work: Workload) -> Federation:
     return Federation.from_clients(pairs, test=(pairs[0][0][:10], torch.arange(10)))
 
 
-def bare_round(work: Workload, clients: Federation) -> None:
+def bare_round(work: Workload, clients: Federation, step_done: Callable[[], None] = lambda: None) -> None:
     """What one writes by hand: load weights, SGD steps, average."""
     with torch_stream(0, "model"):
         model = models.build(work.model, work.options, work.shape, 10)
@@ -104,6 +167,7 @@ def bare_round(work: Workload, clients: Federation) -> None:
         with torch.no_grad():
             torch._foreach_copy_(parameters, start)
         for step in range(work.local_steps):
+            step_done()
             rows = own[index[step]]
             loss = F.cross_entropy(model(x[rows]).logits, y[rows])
             gradients = torch.autograd.grad(loss, parameters)
@@ -123,9 +187,3 @@ def fedbr_round(work: Workload, clients: Federation, methods: Sequence[Method]) 
 def standard() -> list[tuple[str, list[Method]]]:
     """The stacks that the foundation promises a price for."""
     return [("FedAvg", []), ("FedBR", [FedBR()])]
-
-
-def _cpu(work: Callable[[], None]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start

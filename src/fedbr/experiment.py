@@ -94,14 +94,14 @@ def rounds(
     tester = copy.deepcopy(server.job.model)
     for round in range(first, last + 1):
         start, down, up = time.perf_counter(), 0, 0
-        chosen = stream(spec.seed, "clients", round).permutation(spec.num_clients)[: spec.clients_per_round]
-        cohort = sorted(chosen.tolist())
-        for when, asked in ((0, range(spec.num_clients)), (round, cohort)):
+        drawn = stream(spec.seed, "clients", round).permutation(spec.num_clients)[: spec.clients_per_round]
+        chosen = sorted(drawn.tolist())
+        for when, asked in ((0, range(spec.num_clients)), (round, chosen)):
             if when == round or round == 1:  # before the first round, every client is asked
                 contributions = backend.run(server.contribute_tasks(when, asked))
                 server.absorb_contributions(when, contributions)
                 up += sum(nbytes(reply.payload) for reply in contributions)
-        tasks = server.train_tasks(round, cohort)
+        tasks = server.train_tasks(round, chosen)
         replies = backend.run(tasks)
         server.absorb(round, replies)
         down += sum(nbytes(task.payload) for task in tasks)
@@ -120,5 +120,5 @@ def rounds(
             "bytes_down": down,
             "seconds_train": trained - start,
             "seconds_evaluate": time.perf_counter() - trained,
-            "clients": cohort,
+            "clients": chosen,
         }

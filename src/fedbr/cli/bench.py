@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-REPEATS = typer.Option(3, "--repeats", min=1, help="Timed repetitions, interleaved.")
+REPEATS = typer.Option(2, "--repeats", min=1, help="Timed repetitions.")
 
 
 def bench(repeats: int = REPEATS) -> int:
@@ -16,7 +16,7 @@ def bench(repeats: int = REPEATS) -> int:
     work, stacks = b.PAPER_CNN, b.standard()
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("bench", total=repeats * (len(stacks) + 1))
+        task = progress.add_task("bench", total=repeats * (len(stacks) + 1) * work.clients * work.local_steps)
         loop, ratios = b.measure(work, repeats, stacks, lambda: progress.advance(task))
     print(
         f"{work.model}, full width, {work.shape[1]}x{work.shape[2]}: {work.clients} clients, {work.local_steps} steps, "

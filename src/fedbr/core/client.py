@@ -24,7 +24,7 @@ class Job:
     spec: Spec
 
 
-Stack = Sequence[tuple[Method, ClientContext]]
+Acting = Sequence[tuple[Method, ClientContext]]  # the methods in order, each with its view of the cohort
 
 
 def handle(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]) -> list[tuple[Reply, Payload]]:
@@ -112,7 +112,7 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
 
 
 def _steps(
-    local: CohortModel, stack: Stack, batches: Iterator[Batch], descend: Callable[[Tensor], None]
+    local: CohortModel, stack: Acting, batches: Iterator[Batch], descend: Callable[[Tensor], None]
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Do the local steps; yield the cross-entropy and the whole loss of each, [C]."""
     for method, ctx in stack:
