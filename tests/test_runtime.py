@@ -128,6 +128,33 @@ def test_bytes_are_counted(federation: fedbr.Federation) -> None:
     assert first.bytes[0][0] == 6 * model_bytes + means * pseudo_bytes  # no projector, nothing of it sent
 
 
+class SaysOnce(fedbr.Method):
+    """Asks every client for one number, once."""
+
+    name: ClassVar[str] = "says-once"
+
+    def contribute(self, x, y, spec, rng):  # type: ignore[no-untyped-def]
+        return {"n": torch.tensor([len(x)], dtype=torch.float32)}
+
+    def share(self, contributions, spec, rng):  # type: ignore[no-untyped-def]
+        return {"total": sum(c["n"] for c in contributions)}
+
+    def begin(self, ctx: fedbr.ClientContext) -> None:
+        assert ctx.shared["total"] == 160
+
+
+def test_what_is_asked_once_is_sent_once_beside_what_is_asked_each_round(federation: fedbr.Federation) -> None:
+    plain = fedbr.train(federation, "mlp", [fedbr.FedBR()], clients_per_round=2, **SHORT)
+    both = fedbr.train(federation, "mlp", [SaysOnce(), fedbr.FedBR()], clients_per_round=2, **SHORT)
+    more_up = [b[0] - p[0] for b, p in zip(both.bytes, plain.bytes, strict=True)]
+    assert more_up == [6 * 4, 0, 0]
+    seen: set[int] = set()
+    for line, before in zip(both.lines, plain.lines, strict=True):
+        new = set(line["clients"]) - seen
+        assert line["bytes_down"] - before["bytes_down"] == 4 * len(new)
+        seen |= new
+
+
 def test_new_clients_get_shared_data_when_they_come(federation: fedbr.Federation) -> None:
     run = fedbr.train(
         federation, "mlp", [fedbr.FedBR(refresh="once")], clients_per_round=2, **SHORT | {"rounds": 12}

@@ -55,7 +55,7 @@ def _contribute(job: Job, data: TrainData, task: Task) -> Reply:
     payload = {
         m.name: m.contribute(x, y, job.spec, stream(job.spec.seed, m.name, "contribute", task.round, task.client))
         for m in job.methods
-        if m.asks_clients
+        if m.asks_clients and m.shares_in(task.round)
     }
     return Reply(task.client, len(x), {k: v for k, v in payload.items() if v})
 

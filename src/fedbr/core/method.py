@@ -97,6 +97,10 @@ class Method(BaseModel):
         """Say when ``share`` makes data for all clients."""
         return "never" if type(self).share is Method.share else "once"
 
+    def shares_in(self, round: int) -> bool:
+        """Say whether ``share`` is due; round 0 is before training, when all clients are asked."""
+        return self.sharing == ("once" if round == 0 else "round")
+
     @property
     def asks_clients(self) -> bool:
         """Say whether ``share`` wants the clients' contributions."""

@@ -9,7 +9,7 @@ import torch
 
 from .client import Job
 from .errors import Diverged, RunError
-from .method import Method, ServerContext
+from .method import ServerContext
 from .rng import stream
 from .wire import SHARED, Payload, Reply, State, Task
 
@@ -25,12 +25,14 @@ class Server:
 
     def contribute_tasks(self, round: int, clients: Sequence[int]) -> list[Task]:
         """Ask clients for their contributions, if some method wants them now."""
-        wanted = any(m.asks_clients for m in self._sharing(round))
+        wanted = any(m.asks_clients and m.shares_in(round) for m in self.job.methods)
         return [Task("contribute", client, round) for client in clients] if wanted else []
 
     def absorb_contributions(self, round: int, replies: Sequence[Reply]) -> None:
         """Make what every client receives."""
-        for m in self._sharing(round):
+        for m in self.job.methods:
+            if not m.shares_in(round):
+                continue
             parts = [r.payload[m.name] for r in replies if m.name in r.payload]
             if section := m.share(parts, self.job.spec, stream(self.job.spec.seed, m.name, "share", round)):
                 self.shared[SHARED + m.name] = section
@@ -69,10 +71,6 @@ class Server:
         self.params, self.shared = payloads["server"]["model"], payloads["shared"]
         self.state = {m.name: payloads["methods"].get(m.name, {}) for m in self.job.methods}
         self.made, self.holds = header["made"], dict(header["holds"])
-
-    def _sharing(self, round: int) -> list[Method]:
-        # Round 0 is before training: all clients. Later rounds: those who take part.
-        return [m for m in self.job.methods if m.sharing == ("once" if round == 0 else "round")]
 
     def _check(self, round: int, reply: Reply) -> None:
         """Refuse a reply that would spoil the average."""
