@@ -135,7 +135,7 @@ def test_a_recipe_that_is_not_toml(tmp_path: Path, capsys: pytest.CaptureFixture
     assert call(["run", str(tmp_path / "r.toml"), "--out", str(tmp_path / "o")]) == 2
     (tmp_path / "r.toml").write_text('name = "x"\n')
     assert call(["run", str(tmp_path / "r.toml"), "--out", str(tmp_path / "o")]) == 2
-    assert "compare" in capsys.readouterr().err
+    assert "[[compare]]" in capsys.readouterr().err
     assert call(["run", str(tmp_path), "--out", str(tmp_path / "o")]) == 2
     assert not (tmp_path / "o").exists()
 

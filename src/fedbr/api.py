@@ -90,10 +90,17 @@ def train(
     settings = validated(TrainConfig, given | {"seeds": [seed]}, "train")
     if not isinstance(workers, int) or workers < 1:
         raise InputError(f"workers = {workers!r}: must be a whole number of at least 1")
+    if not isinstance(federation, Federation):
+        raise InputError(
+            f"federation: {type(federation).__name__} is not one; make it with fedbr.Federation.from_arrays"
+        )
     if isinstance(methods, Method) or not isinstance(methods, Sequence):
         raise InputError(f"methods = {methods!r}: must be a list, such as [fedbr.FedBR(lam=0.1)]")
-    if model_options and not isinstance(model, str):
-        raise unknown("train: argument", next(iter(model_options)), signature(train).parameters)
+    options = models.MODELS[model].model_fields if isinstance(model, str) and model in models.MODELS else {}
+    known = {*signature(train).parameters, *options} - {"model_options"}
+    own_factory = isinstance(model, str) and ":" in model  # takes what it likes
+    if not own_factory and (strangers := [name for name in model_options if name not in known]):
+        raise unknown("train: argument", strangers[0], known)
     with torch_stream(seed, "model"):
         start = (
             models.build(model, model_options, federation.shape, federation.num_classes)

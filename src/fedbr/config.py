@@ -128,10 +128,12 @@ class Recipe(Section):
     model: ModelConfig = Field(default_factory=ModelConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
-    compare: list[Stack] = Field(min_length=1)
+    compare: list[Stack] = []
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if not self.compare:
+            raise InputError("compare: at least one stack, such as: [[compare]] label = 'FedAvg' methods = []")
         labels = [stack.label for stack in self.compare]
         if len(set(labels)) < len(labels):
             raise InputError(f"compare: a label is there twice among {', '.join(labels)}")
@@ -154,7 +156,7 @@ def shipped() -> list[str]:
 
 
 def load(name: str, overrides: Sequence[str] = (), stacks: Sequence[str] = ()) -> Recipe:
-    """Read a shipped recipe or a TOML file; apply ``key=value`` overrides and stacks such as "mixup+fedbr"."""
+    """Read a shipped recipe or a TOML file; apply ``key=value`` overrides and stacks such as "first+second"."""
     values = _read(name)
     if stacks:
         values["compare"] = [_short(stack) for stack in stacks]
@@ -188,7 +190,7 @@ def _short(text: str) -> dict[str, Any]:
     """Read "mixup+fedbr"; "fedavg" is the empty stack."""
     names = [n for n in text.split("+") if n != "fedavg"]
     if "" in names:
-        raise InputError(f"--methods {text!r}: names joined by '+', such as mixup+fedbr")
+        raise InputError(f"--methods {text!r}: names of methods joined by '+'")
     titles = [getattr(method_table.METHODS.get(n), "__name__", n) for n in names]
     return {"label": " + ".join(titles) or "FedAvg", "methods": names}
 

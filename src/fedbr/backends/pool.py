@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 import signal
+import threading
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -32,7 +33,8 @@ class WorkerPool:
         for i in range(workers):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs,), name=f"fedbr-worker-{i}", daemon=True)
-            process.start()
+            with _no_interrupts():  # Ctrl-C is the parent's business, from the child's first moment on
+                process.start()
             theirs.close()
             self.connections.append(ours)
             self.processes.append(process)
@@ -107,8 +109,21 @@ class PoolBackend(LocalBackend):
         return [answers[i] for i in range(len(work))]
 
 
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Ignore SIGINT, which a process that is started meanwhile inherits."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may, and only it is interrupted
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _work(connection: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     job: Job | None = None
     data: TrainData | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 from rich.text import Text
@@ -61,7 +61,10 @@ def _entries(kind: Kind) -> list[tuple[str, str, list[str]]]:
             (name, _first_line(function), [line for option in uses.get(name, ()) for line in fields[option]])
             for name, function in PARTITIONS.items()
         ]
-    return [(name, config.headline(name), []) for name in config.shipped()]
+    sections = {"train": config.TrainConfig, "metrics": config.MetricsConfig}
+    return [(name, config.headline(name), []) for name in config.shipped()] + [
+        (f"[{name}]", "keys of this section of a recipe", _fields(section)) for name, section in sections.items()
+    ]
 
 
 def _first_line(thing: Any) -> str:
@@ -70,12 +73,17 @@ def _first_line(thing: Any) -> str:
 
 def _fields(cls: Any, only: set[str] | None = None) -> list[str]:
     described = [
-        f"{name} = {_default(f.default)}  {f.description or ''}".rstrip()
+        f"{name} = {_default(f.get_default(call_default_factory=True))}  {f.description or ''}{_choices(f.annotation)}"
         for name, f in cls.model_fields.items()
         if only is None or name in only
     ]
     paper = getattr(cls, "paper", "")
     return described + ([f"paper: {paper}"] if paper else [])
+
+
+def _choices(annotation: Any) -> str:
+    values = get_args(annotation) if get_origin(annotation) is Literal else ()
+    return f" ({', '.join(map(str, values))})" if values else ""
 
 
 def _default(value: Any) -> str:

@@ -15,8 +15,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from . import leave
 
 RECIPE = typer.Argument("digits", help="A shipped recipe (fedbr list recipes) or a TOML file.")
-SET = typer.Option([], "--set", metavar="KEY=VALUE ...", help="Change the recipe, such as train.rounds=5.")
-METHODS = typer.Option([], "--methods", metavar="STACK ...", help="Compare these instead: fedavg fedbr mixup+fedbr.")
+SET = typer.Option(
+    [],
+    "--set",
+    metavar="KEY=VALUE ...",
+    help="Change the recipe: train.rounds=5, data.alpha=0.5, or a method, as fedbr.lam=1.",
+)
+METHODS = typer.Option(
+    [], "--methods", metavar="STACK ...", help="Compare these instead: fedavg fedbr, or several joined by +."
+)
 OUT = typer.Option(None, "--out", metavar="DIR", help="Result folder; default: runs/<recipe>.")
 WORKERS = typer.Option(None, "--workers", min=1, help="Processes; changes no result. Default: one per core.")
 FRESH = typer.Option(False, "--fresh", help="Start over instead of resuming.")

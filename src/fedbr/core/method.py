@@ -8,20 +8,22 @@ dim 1 (the batch), and return one value per client.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
 from .data import Spec
 from .errors import InputError
 from .model import CohortModel, FedModel, Output
+from .validation import explain
 from .wire import Reply, State
 
 Sharing = Literal["never", "once", "round"]
@@ -83,6 +85,14 @@ class Method(BaseModel):
 
     name: ClassVar[str]
     paper: ClassVar[str] = ""
+
+    if not TYPE_CHECKING:  # type checkers know the fields of each method better
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise explain(type(self), error, getattr(self, "name", type(self).__name__)) from None
 
     # Before training, or before a round. No client axis.
     def check(self, spec: Spec, sizes: Sequence[int]) -> None:
@@ -185,6 +195,10 @@ def check_stack(methods: Sequence[Method]) -> None:
             raise InputError(f"methods: {m!r} is not a method; list instances, such as [fedbr.FedBR(lam=0.1)]")
         if not re.fullmatch(r"[\w-]+", getattr(m, "name", "")) or m.name == "model":
             raise InputError(f"methods: {type(m).__name__}.name must be a word of its own, and not 'model'")
+        hooks = [n for n in vars(Method) if not n.startswith(("_", "model_"))]
+        for own in (n for n, thing in vars(type(m)).items() if callable(thing) and not n.startswith("_")):
+            if own not in hooks and (close := difflib.get_close_matches(own, hooks, n=1, cutoff=0.75)):
+                raise InputError(f"methods: {type(m).__name__}.{own} is no hook; did you mean {close[0]!r}?")
     names = [m.name for m in methods]
     for name in names:
         if names.count(name) > 1:

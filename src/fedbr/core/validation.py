@@ -15,28 +15,29 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def validated(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Validate, and turn the first complaint (unknown keys first) into one line."""
+    """Validate, and complain in one line."""
     try:
         return cls(**values)
     except ValidationError as error:
-        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, InputError):
-            raise cause from None
-        raise _explain(cls, first, where) from None
+        raise explain(cls, error, where) from None
 
 
-def _explain(cls: type[BaseModel], error: Any, where: str) -> InputError:
-    path = [str(part) for part in error["loc"]]
-    extra = error["type"] == "extra_forbidden"
+def explain(cls: type[BaseModel], error: ValidationError, where: str) -> InputError:
+    """Turn the first complaint (unknown keys first) into one line."""
+    first: Any = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return cause
+    path = [str(part) for part in first["loc"]]
+    extra = first["type"] == "extra_forbidden"
     if not extra:  # leave out pydantic's own words for the members of a union
         path = [part for part in path if not re.search(r"[-\[]|^(int|float|str)$", part)]
     key = ".".join([where, *path] if where else path)
-    shown = "" if error["type"] == "missing" else f" = {reprlib.repr(error['input'])}"
+    shown = "" if first["type"] == "missing" else f" = {reprlib.repr(first['input'])}"
     if extra:
         hint = str(unknown("", path[-1], _fields(cls, path[:-1]))).split("; ", 1)[1]
         return InputError(f"{key}{shown}: unknown key; {hint}")
-    return InputError(f"{key}{shown}: {error['msg'][:1].lower()}{error['msg'][1:]}")
+    return InputError(f"{key}{shown}: {first['msg'][:1].lower()}{first['msg'][1:]}")
 
 
 def _fields(cls: type[BaseModel], path: Iterable[str]) -> list[str]:

@@ -28,7 +28,7 @@ class Source:
     peak: float = 1.0  # the stored value of a white pixel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Federation:
     """Clients as index arrays over one array of samples, and one test set for all or one for each client."""
 
@@ -41,6 +41,9 @@ class Federation:
             raise InputError(
                 f"tests = {len(self.tests)}: one for all, or one for each of {len(self.train.parts)} clients"
             )
+
+    def __repr__(self) -> str:
+        return f"Federation({len(self.train.parts)} clients, {len(self.train.samples)} samples of shape {self.shape})"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -153,7 +156,7 @@ def rotate_clients(federation: Federation, step: float) -> Federation:
 def _samples(x: Any, y: Any, name: str) -> Samples:
     labels = np.asarray(y)
     if labels.dtype.kind not in "iu" or (labels.size and labels.min() < 0):
-        raise InputError(f"{name}: labels of type {labels.dtype}; whole numbers from 0 are wanted")
+        raise InputError(f"labels of {name}: of type {labels.dtype}; whole numbers from 0 are wanted")
     xs, ys = _tensor(x, name), torch.from_numpy(labels.astype(np.int64))
     if len(xs) != len(ys) or len(xs) == 0 or ys.dim() != 1:
         raise InputError(

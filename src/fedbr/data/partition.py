@@ -28,8 +28,8 @@ Partitioner = Callable[[Labels, int, np.random.Generator, PartitionOptions], lis
 
 
 def _alpha(options: PartitionOptions) -> float:
-    if not (math.isfinite(options.alpha) and options.alpha > 0):
-        raise InputError(f"data.alpha = {options.alpha}: must be a finite number above 0")
+    if not (isinstance(options.alpha, int | float) and math.isfinite(options.alpha) and options.alpha > 0):
+        raise InputError(f"data.alpha = {options.alpha!r}: must be a finite number above 0")
     return options.alpha
 
 

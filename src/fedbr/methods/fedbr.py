@@ -70,7 +70,9 @@ class FedBR(Method):
         if self.sharing == "never":
             return
         if self.pseudo == "mixture" and spec.proxy is None:
-            raise InputError("fedbr.pseudo = 'mixture' needs public samples: set data.proxy = 'photos' or 'noise'")
+            raise InputError(
+                "fedbr.pseudo = 'mixture' needs public samples: data.proxy = 'photos' or 'noise' (Python: proxy=)"
+            )
         if self.pseudo == "mixture" and spec.proxy is not None and len(torch.unique(spec.proxy, dim=0)) < self.mean_of:
             raise InputError(f"fedbr.mean_of = {self.mean_of}: there are not so many distinct public samples")
         if self.pseudo == "rsm" and max(sizes) < self.mean_of:

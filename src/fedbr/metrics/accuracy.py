@@ -71,6 +71,9 @@ def definitions(own_tests: bool) -> dict[str, str]:
         "accuracy.final": "accuracy after the last round",
         "accuracy.best": "accuracy of the best evaluated round",
         "accuracy.worst_top5": f"mean of the {BEST_ROUNDS} best rounds of accuracy_worst",
+        "speed-up": "mean rounds to the target of FedAvg (or of the first stack) divided by the stack's own, over the "
+        "same seeds; a run that never reaches it counts with all its rounds, which makes the ratio a bound: > if only "
+        "FedAvg has such runs, < if only the stack has, ~ if both have",
         "rounds_to": "first round whose accuracy is at least the target; null if none is",
         "loss": "cross-entropy of the batches that clients trained on, without the methods' own terms; mean over "
         "clients and local steps",

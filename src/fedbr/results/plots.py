@@ -38,8 +38,8 @@ def convergence_html(curves: Curves, with_script: bool) -> str:
             )  # fmt: skip
         figure.add_scatter(x=rounds, y=mean, name=name, legendgroup=name, line_color=color, mode="lines")
     figure.update_layout(
-        template="plotly_white", xaxis_title="round", yaxis_title="accuracy of the global model, %",
-        legend_orientation="h", margin={"l": 60, "r": 20, "t": 30, "b": 50}, height=420,
+        template="plotly_white", xaxis_title="round", xaxis_tickformat=",d", showlegend=True, legend_orientation="h",
+        yaxis_title="accuracy of the global model, %", margin={"l": 60, "r": 20, "t": 30, "b": 50}, height=420,
     )  # fmt: skip
     html: str = figure.to_html(full_html=False, include_plotlyjs=with_script, config={"displaylogo": False})
     return html

@@ -14,7 +14,7 @@ from .store import ResultFolder, write
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 0 auto; padding: 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+h1 { font-size: 1.5rem; } small { font-weight: normal; opacity: .7; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; }
 th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } dt { font-weight: 600; } dd { margin: 0 0 .5rem 1rem; }
@@ -46,14 +46,15 @@ def _section(folder: ResultFolder, first: bool) -> str:
     if not results["runs"]:
         return f"<h1>{escape(folder.recipe.name)}</h1><p>No round is finished yet.</p>"
     header, cells = tables.compare(results)
-    several = len(folder.recipe.train.seeds) > 1
+    several = any(len(row.runs) > 1 for row in tables.rows(results))
     lead = "".join(f'<p class="lead">{escape(s)}</p>' for s in tables.sentences(results))
     environment = folder.path / "environment.json"
     return "\n".join(
         [
-            f"<h1>{escape(folder.recipe.name)}</h1>",
+            f"<h1>{escape(folder.recipe.name)} <small>{escape(folder.path.name)}</small></h1>",
             lead,
             f"<p>{escape(tables.about(results))}</p>",
+            f"<p><strong>{escape(tables.progress(results))}</strong></p>" if tables.progress(results) else "",
             f'<div class="plot">{plots.convergence_html(curves(folder), with_script=first)}</div>',
             "<p>Line: mean over seeds. Band: from the lowest to the highest seed.</p>" if several else "",
             "<h2>Comparison</h2>",

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import reprlib
 import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import metadata
@@ -179,9 +180,10 @@ class ResultFolder:
         there = _read_toml(self.path / "recipe.toml")
         here = tomllib.loads(self.recipe.to_toml())
         if there != here:
-            key, old, new = next(_differences(there, here))
+            key, *values = next(_differences(there, here))
+            old, new = map(reprlib.repr, values)
             raise InputError(
-                f"--out {self.path}: holds another recipe ({key} is {old!r} there, {new!r} here); "
+                f"--out {self.path}: holds another recipe ({key} is {old} there, {new} here); "
                 "choose another folder, or --fresh to start over"
             )
 

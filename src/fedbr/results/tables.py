@@ -157,6 +157,17 @@ def about(results: dict[str, Any]) -> str:
     )
 
 
+def progress(results: dict[str, Any]) -> str:
+    """Say what is still missing; nothing if all is there."""
+    recipe, runs = results["recipe"], results["runs"]
+    planned = len(recipe["compare"]) * len(recipe["train"]["seeds"])
+    finished = sum(run["finished"] for run in runs)
+    if finished == planned:
+        return ""
+    begun = [f"{r['label']}, seed {r['seed']}: {r['rounds']} rounds" for r in runs if not r["finished"]]
+    return f"{finished} of {planned} runs are finished" + (f" ({'; '.join(begun)})" if begun else "")
+
+
 def sentences(results: dict[str, Any]) -> list[str]:
     """Say in words how each stack compares with FedAvg (or with the first), paired by seed."""
     found = rows(results)
