@@ -19,7 +19,7 @@ class Kind(StrEnum):
     recipes = "recipes"
 
 
-KIND = typer.Argument(..., help="What to list.")
+KIND = typer.Argument(...)
 
 
 def list_(kind: Kind = KIND) -> int:

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import typer
 
-DIRS = typer.Argument(..., metavar="DIR ...", help="Result folders of fedbr run.")
+DIRS = typer.Argument(..., metavar="DIR ...")
 OUT = typer.Option(None, "--out", metavar="FILE", help="The page; default: report.html in the first folder.")
 
 
 def report(dirs: list[Path] = DIRS, out: Path | None = OUT) -> int:
-    """Write one self-contained HTML page: curves, comparison, recipe, and what every figure means."""
+    """Write one self-contained HTML page: curves, comparison, recipe, and what every figure means.
+
+    DIR is a result folder of fedbr run, finished or not; several make one page.
+    """
     from ..results.report import write_report
 
     print(f"Report: {write_report(dirs, out)}")

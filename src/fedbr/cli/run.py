@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import leave
 
-RECIPE = typer.Argument("digits", help="A shipped recipe (fedbr list recipes) or a TOML file.")
+RECIPE = typer.Argument("digits")
 SET = typer.Option(
     [],
     "--set",
@@ -39,7 +39,7 @@ def run(
 ) -> int:
     """Train every stack of a recipe for every seed, and compare them.
 
-    Started again with the same folder it resumes, to the bit.
+    RECIPE is a shipped one (fedbr list recipes) or a TOML file. Started again with the same folder it resumes, to the bit.
     """
     from .. import config, experiment
     from .tables import show
