@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import re
 import reprlib
 import tomllib
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
 
 from ..backends.base import Backend
 from ..config import Recipe, Stack, parse
@@ -23,6 +20,7 @@ from ..core.errors import InputError, RunError
 from ..core.server import Server
 from ..core.wire import State, pack, unpack
 from ..metrics.accuracy import definitions, summarise
+from .environment import environment
 
 if os.name == "nt":  # pragma: no cover
     import msvcrt
@@ -223,41 +221,11 @@ def dump(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def environment() -> dict[str, Any]:
-    """Return what a result may depend on beside the recipe."""
-    packages = ("fedbr", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
-    return {
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in packages},
-        "system": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": 1,  # of torch, in every process: see backends.base.one_thread
-        "device": "cpu",
-        "torch_capability": torch.backends.cpu.get_cpu_capability(),
-    }
-
-
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: not TOML ({error})") from error
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def _summary(folder: RunFolder, stack: Stack, seed: int, recipe: Recipe) -> dict[str, Any] | None:
