@@ -19,21 +19,47 @@ if TYPE_CHECKING:
     from .core.model import FedModel as FedModel
     from .core.model import Output as Output
     from .data import Federation as Federation
+    from .methods import DANN as DANN
+    from .methods import SCAFFOLD as SCAFFOLD
+    from .methods import VHL as VHL
     from .methods import FedBR as FedBR
+    from .methods import FedCM as FedCM
+    from .methods import FedDecorr as FedDecorr
+    from .methods import FedMix as FedMix
+    from .methods import FedNTD as FedNTD
+    from .methods import FedProx as FedProx
+    from .methods import GroupDRO as GroupDRO
+    from .methods import Local as Local
+    from .methods import Mixup as Mixup
+    from .methods import Moon as Moon
+    from .methods import NaiveMix as NaiveMix
 
 # Loaded when first used, so that `fedbr --help` does not wait for torch.
 _HOME = {
     "Batch": ".core.method",
     "ClientContext": ".core.method",
+    "DANN": ".methods",
     "Diverged": ".core.errors",
     "FedBR": ".methods",
+    "FedCM": ".methods",
+    "FedDecorr": ".methods",
+    "FedMix": ".methods",
     "FedModel": ".core.model",
+    "FedNTD": ".methods",
+    "FedProx": ".methods",
     "Federation": ".data",
+    "GroupDRO": ".methods",
     "InputError": ".core.errors",
+    "Local": ".methods",
     "Method": ".core.method",
+    "Mixup": ".methods",
+    "Moon": ".methods",
+    "NaiveMix": ".methods",
     "Output": ".core.model",
     "Run": ".api",
+    "SCAFFOLD": ".methods",
     "ServerContext": ".core.method",
+    "VHL": ".methods",
     "train": ".api",
 }
 __all__ = sorted(_HOME)

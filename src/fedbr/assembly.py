@@ -54,7 +54,11 @@ def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, tr
     )
     for method in methods:
         method.check(spec, clients.distinct)
-        with torch_stream(seed, "model", method.name):  # its own stream: the model starts the same for all stacks
+    for method in methods:  # in a stream of its own, so that the model starts the same for all stacks
+        with torch_stream(seed, "model", method.name):
+            model = method.rebuild(model, spec)
+    for method in methods:
+        with torch_stream(seed, "model", method.name):
             if (extra := method.extra_module(model, spec)) is not None:
                 model.extras[method.name] = extra
     models.check(model, spec.shape, spec.num_classes)

@@ -83,7 +83,7 @@ def play(
     except Diverged as error:
         folder.note(diverged_at={"round": error.round, "client": error.client, "what": error.what})
         return
-    folder.save_model(server.params, about | {"options": recipe.model.options, "shape": clients.shape})
+    folder.save_model(server.models(backend.states), about | {"options": recipe.model.options, "shape": clients.shape})
 
 
 def rounds(
@@ -109,7 +109,7 @@ def rounds(
         trained = time.perf_counter()
         tested = None
         if round == last or (evaluate_every and round % evaluate_every == 0):
-            tested = evaluate(tester, server.params, clients.tests, label_mix, spec.dtype)
+            tested = evaluate(tester, server.models(backend.states), clients.tests, label_mix, spec.dtype)
         yield {
             "round": round,
             "accuracy": tested and tested.accuracy,

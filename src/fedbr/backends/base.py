@@ -12,6 +12,7 @@ import torch
 
 from ..core.client import Job, cohorts, new_state
 from ..core.data import TrainData
+from ..core.errors import RunError
 from ..core.wire import SHARED, Payload, Reply, Task
 
 Cohort = tuple[list[Task], list[Payload]]
@@ -38,7 +39,7 @@ class LocalBackend(ABC):
     def run(self, tasks: Sequence[Task]) -> list[Reply]:
         for task in tasks:
             self.shared |= {k: v for k, v in task.payload.items() if k.startswith(SHARED)}
-        states = [self._state(task.client) | self.shared for task in tasks]
+        states = [self._state(task) | self.shared for task in tasks]
         groups = cohorts(tasks, states, self.cohort)
         answers = self._answer([([tasks[i] for i in g], [states[i] for i in g]) for g in groups])
         replies: dict[int, Reply] = {}
@@ -53,9 +54,19 @@ class LocalBackend(ABC):
     def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
         """Let every cohort answer, in order."""
 
-    def _state(self, client: int) -> Payload:
-        known = self.states.get(client)
-        return new_state(self.job) if known is None else known
+    def _state(self, task: Task) -> Payload:
+        """Return what a client remembers; one that trained before must not silently start anew."""
+        if task.kind == "contribute":
+            return {}
+        if (known := self.states.get(task.client)) is not None:
+            return known
+        fresh = new_state(self.job)
+        if fresh and task.last:
+            raise RunError(
+                f"round {task.round}, client {task.client}: it trained in round {task.last}, but what it remembers "
+                f"({', '.join(fresh)}) is lost"
+            )
+        return fresh
 
 
 @contextmanager

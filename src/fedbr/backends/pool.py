@@ -158,7 +158,7 @@ def _answer(job: Job, data: TrainData, blob: bytes) -> bytes:
 
 
 def _pack_work(tasks: list[Task], states: list[Payload]) -> bytes:
-    header = [{"kind": t.kind, "client": t.client, "round": t.round} for t in tasks]
+    header = [{"kind": t.kind, "client": t.client, "round": t.round, "last": t.last} for t in tasks]
     payload = {k: v for k, v in tasks[0].payload.items() if not k.startswith(SHARED)}  # those are in the states
     return pack(header, {"task": payload} | {f"state/{i}": s for i, s in enumerate(states)})
 

@@ -23,6 +23,11 @@ class Job:
     model: FedModel  # the architecture and the initial weights
     spec: Spec
 
+    @property
+    def alone(self) -> bool:
+        """Whether clients train without a server."""
+        return any(m.alone for m in self.methods)
+
 
 Acting = Sequence[tuple[Method, ClientContext]]  # the methods in order, each with its view of the cohort
 
@@ -63,7 +68,8 @@ def _contribute(job: Job, data: TrainData, task: Task) -> Reply:
 def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]) -> list[tuple[Reply, Payload]]:
     spec, received, round = job.spec, tasks[0].payload, tasks[0].round
     clients = [t.client for t in tasks]
-    local = CohortModel(job.model, received["model"], len(tasks), len(spec.shape), spec.joint)
+    start = job.model.weights() if job.alone else received["model"]
+    local = CohortModel(job.model, start, len(tasks), len(spec.shape), spec.joint)
     optimizers = {
         name: torch.optim.SGD(
             params.values(), lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay, foreach=True
@@ -77,8 +83,9 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
         grads = torch.autograd.grad(loss.sum(), tuple(params.values()), allow_unused=True, materialize_grads=True)
         for parameter, grad in zip(params.values(), grads, strict=True):
             parameter.grad = grad
-        for method, ctx in stack:
-            method.on_grad(ctx, params)
+        if group == "model":
+            for method, ctx in stack:
+                method.on_grad(ctx, params)
         optimizers[group].step()
 
     def context(method: Method) -> ClientContext:
@@ -87,7 +94,7 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
             round=round,
             spec=spec,
             model=local,
-            global_params=received["model"],
+            global_params=start,
             rngs=[stream(spec.seed, method.name, round, c) for c in clients],
             descend=descend,
             sampler=lambda rngs, shape: data.draw(clients, rngs, shape, spec.dtype),
@@ -99,7 +106,11 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
     stack = [(m, context(m)) for m in job.methods]
     losses = list(_steps(local, stack, _batches(data, clients, round, spec), descend))
     uploads = {m.name: _unstack(up) for m, ctx in stack if (up := m.finish(ctx))}
-    uploads["model"] = _unstack({k: v.detach() for k, v in local.weights.items()})
+    if not job.alone:
+        uploads["model"] = _unstack(local.snapshot())
+    for m, ctx in stack:
+        if ctx.state.keys() != states[0].get(m.name, {}).keys():
+            raise ValueError(f"{m.name}: a client remembers {sorted(ctx.state)}; init_client must name the same")
     memory = {m.name: _unstack(ctx.state) for m, ctx in stack if ctx.state}
     metrics = _summary(losses)
     return [

@@ -85,6 +85,7 @@ class Method(BaseModel):
 
     name: ClassVar[str]
     paper: ClassVar[str] = ""
+    alone: ClassVar[bool] = False  # True: clients train without a server, nothing is sent and nothing averaged
 
     if not TYPE_CHECKING:  # type checkers know the fields of each method better
 
@@ -98,8 +99,12 @@ class Method(BaseModel):
     def check(self, spec: Spec, sizes: Sequence[int]) -> None:
         """Refuse, with an InputError, clients that the method cannot train; ``sizes`` counts their distinct samples."""
 
+    def rebuild(self, model: FedModel, spec: Spec) -> FedModel:
+        """Return the model to train, if the method needs another one than the one given."""
+        return model
+
     def extra_module(self, model: FedModel, spec: Spec) -> nn.Module | None:
-        """Return a trainable module to federate along with the model."""
+        """Return a trainable module to federate along with the model; only this method trains it."""
         return None
 
     @property
@@ -142,8 +147,12 @@ class Method(BaseModel):
 
     # Each round, on C clients.
     def init_client(self, model: FedModel) -> State:
-        """Return the memory of one client that never trained. No client axis."""
+        """Return the memory of one client that never trained, with all the keys it will ever have. No client axis."""
         return {}
+
+    def personal(self, state: State) -> State | None:
+        """Return a client's own model, from its memory, to test in place of the global one. No client axis."""
+        return None
 
     def begin(self, ctx: ClientContext) -> None:
         """Prepare, before the first local step."""
@@ -161,7 +170,7 @@ class Method(BaseModel):
         return None
 
     def on_grad(self, ctx: ClientContext, params: State) -> None:
-        """Edit ``p.grad`` in place, before the optimiser step."""
+        """Edit ``p.grad`` in place, before the optimiser step. Only the model's own weights come here."""
 
     def finish(self, ctx: ClientContext) -> State:
         """Update ``ctx.state``; return what to upload, [C, ...]."""
@@ -176,6 +185,17 @@ def soft_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """Return the cosine similarity over the last dimension."""
     return F.cosine_similarity(a, b, dim=-1)
+
+
+def grad(p: Tensor) -> Tensor:
+    """Return the gradient that ``on_grad`` may edit."""
+    assert p.grad is not None
+    return p.grad
+
+
+def trained(model: FedModel) -> State:
+    """Return the weights that ``on_grad`` sees: those that train, without the modules that methods add."""
+    return {k: p for k, p in model.named_parameters() if p.requires_grad and not k.startswith("extras.")}
 
 
 def take(t: Tensor, index: Tensor) -> Tensor:
@@ -203,8 +223,10 @@ def check_stack(methods: Sequence[Method]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"methods = {'+'.join(names)}: {name!r} is there twice; list a method once")
-    weighers = [m.name for m in methods if type(m).weigh is not Method.weigh]
-    if len(weighers) > 1:
-        raise InputError(
-            f"methods = {'+'.join(names)}: {' and '.join(weighers)} both choose the aggregation weights; keep one"
-        )
+    stack = "+".join(names)
+    if len(methods) > 1 and (hermits := [m.name for m in methods if m.alone]):
+        raise InputError(f"methods = {stack}: with {hermits[0]!r} clients train alone; it goes with no other method")
+    for hook, what in (("weigh", "choose the aggregation weights"), ("personal", "keep a client's own model")):
+        claimed = [m.name for m in methods if getattr(type(m), hook) is not getattr(Method, hook)]
+        if len(claimed) > 1:
+            raise InputError(f"methods = {stack}: {' and '.join(claimed)} both {what}; keep one")

@@ -82,6 +82,16 @@ class CohortModel:
         out = self(torch.cat(own, dim=1))
         return [Output(*parts) for parts in zip(*(torch.split(t, sizes, dim=1) for t in out), strict=True)]
 
+    def snapshot(self) -> State:
+        """Return all weights, [C, ...]."""
+        return {k: v.detach() for k, v in self.weights.items()}
+
+    @torch.no_grad()
+    def load(self, weights: State) -> None:
+        """Take over what ``snapshot`` returned."""
+        for key, value in self.weights.items():
+            value.copy_(weights[key])
+
     def extra(self, name: str, z: Tensor) -> Tensor:
         """Run a method's own module, [C, n, ...]."""
         return stacked.run(self._plans[f"extras.{name}"], z)

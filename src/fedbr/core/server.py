@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from .client import Job
 from .errors import Diverged, RunError
-from .method import ServerContext
+from .method import Method, ServerContext
 from .rng import stream
 from .wire import SHARED, Payload, Reply, State, Task
 
@@ -22,6 +22,7 @@ class Server:
         self.shared: Payload = {}
         self.made: dict[str, int] = {}  # shared section -> the round in which it was made
         self.holds: dict[int, dict[str, int]] = {}  # client -> what it holds, as in ``made``
+        self.last: dict[int, int] = {}  # client -> the last round in which it trained
 
     def contribute_tasks(self, round: int, clients: Sequence[int]) -> list[Task]:
         """Ask clients for their contributions, if some method wants them now."""
@@ -40,13 +41,13 @@ class Server:
 
     def train_tasks(self, round: int, clients: Sequence[int]) -> list[Task]:
         """Send the model, the methods' sections, and the shared data to those who do not have it yet."""
-        payload = {"model": self.params}
+        payload = {} if self.job.alone else {"model": self.params}
         payload |= {m.name: s for m in self.job.methods if (s := m.broadcast(self.state[m.name]))}
         tasks = []
         for client in clients:
             holds = self.holds.get(client, {})
             news = {name: section for name, section in self.shared.items() if holds.get(name) != self.made[name]}
-            tasks.append(Task("train", client, round, payload | news))
+            tasks.append(Task("train", client, round, payload | news, self.last.get(client, 0)))
             self.holds[client] = dict(self.made)
         return tasks
 
@@ -54,6 +55,9 @@ class Server:
         """Average the clients' models and let the methods follow."""
         for reply in replies:
             self._check(round, reply)
+            self.last[reply.client] = round
+        if self.job.alone:
+            return
         weights = self._weights(replies)
         new = {key: self._average(key, weights, replies) for key in self.params}
         ctx = ServerContext(round, self.job.spec, replies, self.params, new)
@@ -61,23 +65,31 @@ class Server:
             m.update_server(self.state[m.name], ctx)
         self.params = ctx.new_params
 
+    def models(self, states: Mapping[int, Payload]) -> State | list[State]:
+        """Return what to test: the global model, or each client's own where a method keeps one."""
+        for m in self.job.methods:
+            if type(m).personal is not Method.personal:
+                own = {client: m.personal(state[m.name]) for client, state in states.items()}
+                return [own.get(client) or self.params for client in range(self.job.spec.num_clients)]
+        return self.params
+
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Payload]]:
         """Return all that must be kept to go on, as plain JSON and tensors."""
-        header = {"made": self.made, "holds": sorted(self.holds.items())}
+        header = {"made": self.made, "holds": sorted(self.holds.items()), "last": sorted(self.last.items())}
         return header, {"server": {"model": self.params}, "methods": self.state, "shared": self.shared}
 
     def restore(self, header: dict[str, Any], payloads: dict[str, Payload]) -> None:
         """Go on from a snapshot."""
         self.params, self.shared = payloads["server"]["model"], payloads["shared"]
         self.state = {m.name: payloads["methods"].get(m.name, {}) for m in self.job.methods}
-        self.made, self.holds = header["made"], dict(header["holds"])
+        self.made, self.holds, self.last = header["made"], dict(header["holds"]), dict(header["last"])
 
     def _check(self, round: int, reply: Reply) -> None:
         """Refuse a reply that would spoil the average."""
         if (step := int(reply.metrics.get("bad_step", -1))) >= 0:
             raise Diverged(round, reply.client, f"the loss is not finite at local step {step + 1}")
         model = reply.payload.get("model", {})
-        for key, old in self.params.items():
+        for key, old in ({} if self.job.alone else self.params).items():
             if key not in model or model[key].shape != old.shape:
                 raise RunError(
                     f"round {round}, client {reply.client}: the reply has no {key} of shape {list(old.shape)}"

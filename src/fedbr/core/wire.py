@@ -26,6 +26,7 @@ class Task:
     client: int
     round: int
     payload: Payload = field(default_factory=dict)
+    last: int = 0  # the round in which the client trained before; 0: never
 
 
 @dataclass(frozen=True)

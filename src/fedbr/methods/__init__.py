@@ -8,11 +8,30 @@ from typing import Any
 from ..core.errors import unknown
 from ..core.method import Method
 from ..core.validation import validated
+from .dann import DANN
 from .fedbr import FedBR
+from .fedcm import FedCM
+from .feddecorr import FedDecorr
+from .fedmix import FedMix
+from .fedntd import FedNTD
+from .fedprox import FedProx
+from .groupdro import GroupDRO
+from .local import Local
+from .mixup import Mixup
+from .moon import Moon
+from .naivemix import NaiveMix
+from .scaffold import SCAFFOLD
+from .vhl import VHL
 
-__all__ = ["METHODS", "FedBR", "build"]
-
-METHODS: dict[str, type[Method]] = {cls.name: cls for cls in (FedBR,)}
+# In the order of the paper's tables.
+TABLE = (
+    Local, FedProx, SCAFFOLD, Moon, DANN, GroupDRO, FedBR, Mixup, NaiveMix, FedMix, VHL, FedCM, FedDecorr, FedNTD,
+)  # fmt: skip
+METHODS: dict[str, type[Method]] = {cls.name: cls for cls in TABLE}
+__all__ = [
+    "DANN", "METHODS", "SCAFFOLD", "VHL", "FedBR", "FedCM", "FedDecorr", "FedMix", "FedNTD", "FedProx", "GroupDRO",
+    "Local", "Mixup", "Moon", "NaiveMix", "build",
+]  # fmt: skip
 
 
 def build(name: str, options: Mapping[str, Any], where: str = "method") -> Method:

@@ -1,4 +1,4 @@
-"""Accuracy of the global model: on all test data, and for each client; the headline figures of a run."""
+"""Accuracy of the model, or of each client's own: on all test data, and for each client; the headline figures."""
 
 from __future__ import annotations
 
@@ -28,22 +28,32 @@ class Evaluation:
 
 
 def evaluate(
-    model: FedModel, params: State, tests: Sequence[Samples], label_mix: Tensor, dtype: torch.dtype
+    model: FedModel,
+    params: State | Sequence[State],
+    tests: Sequence[Samples],
+    label_mix: Tensor,
+    dtype: torch.dtype,
 ) -> Evaluation:
-    """Test the global model on every client's distribution."""
-    model.set_weights(params)
-    counted = {id(test): _hits(model, test, label_mix.shape[1], dtype) for test in {id(t): t for t in tests}.values()}
-    hits = [counted[id(test)] for test in tests]
+    """Test the global model, or each client's own, on every client's distribution."""
+    clients = len(label_mix)
+    models = [params] * clients if isinstance(params, dict) else params
+    each = tests if len(tests) > 1 else [tests[0]] * clients
+    counted: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # of a model on a test set
+    for own, test in zip(models, each, strict=True):
+        if (id(own), id(test)) not in counted:
+            model.set_weights(own)
+            counted[id(own), id(test)] = _hits(model, test, label_mix.shape[1], dtype)
+    hits = [counted[id(own), id(test)] for own, test in zip(models, each, strict=True)]
     overall = [float(right.sum() / count.sum()) for right, count in hits]
     if len(tests) > 1:
-        return Evaluation(sum(overall) / len(overall), list(overall))
+        return Evaluation(sum(overall) / clients, list(overall))
     # One test set for all: weigh each class by its share in the client's own data.
-    right, count = hits[0]
+    right, count = torch.stack([r for r, _ in hits]), hits[0][1]
     tested = label_mix.double() * (count > 0)
-    by_class = right / count.clamp(min=1)
     shares = tested.sum(dim=1)
-    scores = (tested @ by_class / shares).tolist()
-    return Evaluation(overall[0], [score if share > 0 else None for score, share in zip(scores, shares, strict=True)])
+    scores = ((tested * right / count.clamp(min=1)).sum(dim=1) / shares).tolist()
+    known = [score if share > 0 else None for score, share in zip(scores, shares, strict=True)]
+    return Evaluation(overall[0] if isinstance(params, dict) else sum(overall) / clients, known)
 
 
 def _hits(model: FedModel, test: Samples, num_classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

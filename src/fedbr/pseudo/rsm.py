@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -14,16 +14,26 @@ def sample_means(x: Tensor, count: int, mean_of: int, rng: np.random.Generator, 
 
     With classes ``y`` every mean takes its samples from the classes in turn, as evenly as they last.
     """
-    means = []
+    return means_of(x, groups(x, count, mean_of, rng, y))
+
+
+def groups(x: Tensor, count: int, mean_of: int, rng: np.random.Generator, y: Tensor | None = None) -> list[Tensor]:
+    """Choose the samples of every mean, as in ``sample_means``."""
+    chosen = []
     for _ in range(count):
         order = rng.permutation(len(x))
         if y is not None:
             order = order[_in_turn(y.numpy()[order])]
         picked = _distinct(x, order, mean_of)
         if len(picked) < mean_of:  # for one draw means for all: it would be a raw sample, or nearly
-            return x[:0]
-        means.append(x[torch.from_numpy(np.array(picked))].mean(dim=0))
-    return torch.stack(means) if means else x[:0]
+            return []
+        chosen.append(torch.from_numpy(np.array(picked)))
+    return chosen
+
+
+def means_of(values: Tensor, chosen: Sequence[Tensor]) -> Tensor:
+    """Return the mean over each group."""
+    return torch.stack([values[group].mean(dim=0) for group in chosen]) if chosen else values[:0]
 
 
 def _distinct(x: Tensor, order: Iterable[int], count: int) -> list[int]:

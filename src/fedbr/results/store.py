@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 
 from ..backends.base import Backend
 from ..config import Recipe, Stack, parse
@@ -98,9 +99,15 @@ class RunFolder:
         write(self.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
         return done
 
-    def save_model(self, params: State, facts: Mapping[str, Any]) -> None:
-        """Export the global model, without the modules that methods added for training."""
-        tensors = {k: v.contiguous() for k, v in params.items() if not k.startswith("extras.")}
+    def save_model(self, models: State | list[State], facts: Mapping[str, Any]) -> None:
+        """Export the global model, or each client's own, without the modules that methods added for training."""
+        named = {"": models} if isinstance(models, dict) else {f"client{i}.": m for i, m in enumerate(models)}
+        tensors = {
+            prefix + k: v.clone(memory_format=torch.contiguous_format)
+            for prefix, params in named.items()
+            for k, v in params.items()
+            if not k.startswith("extras.")
+        }
         write(self.path / "model.safetensors", safetensors.torch.save(tensors, {"fedbr": json.dumps(facts)}))
 
 

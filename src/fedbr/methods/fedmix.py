@@ -1,0 +1,35 @@
+"""FedMix (Yoon et al., 2021): NaiveMix to first order, so that no mean has to pass through the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core.method import Batch, ClientContext, soft_cross_entropy
+from ..core.model import Output
+from .naivemix import NaiveMix
+
+
+class FedMix(NaiveMix):
+    """Approximate mixing with means by a first-order Taylor term."""
+
+    name: ClassVar[str] = "fedmix"
+
+    def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
+        if not self.lam:
+            return batch
+        x, y = self.means(ctx, batch)
+        ctx.scratch |= {"own_x": ((1 - self.lam) * batch.x).detach().requires_grad_(), "own_y": batch.y, "mean_x": x}
+        # The cross-entropy with mixed labels is (1 - lam) l(y) + lam l(y_mean), the first two terms.
+        return replace(batch, x=ctx.scratch["own_x"], y=(1 - self.lam) * batch.y + self.lam * y)
+
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
+        if not self.lam:
+            return None
+        own = soft_cross_entropy(out.logits, ctx.scratch["own_y"])
+        (slope,) = torch.autograd.grad(own.sum(), ctx.scratch["own_x"], create_graph=True)
+        # The slope is of a mean over the batch: the sum of its products is the mean over samples.
+        return self.lam * (slope * ctx.scratch["mean_x"]).flatten(1).sum(dim=1)

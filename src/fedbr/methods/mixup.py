@@ -1,0 +1,27 @@
+"""Mixup (Zhang et al., 2018): train on convex combinations of samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from pydantic import Field
+
+from ..core.method import Batch, ClientContext, Method, per_client, take
+
+
+class Mixup(Method):
+    """Mix every sample, and its label, with another one of the batch."""
+
+    name: ClassVar[str] = "mixup"
+    paper: ClassVar[str] = "Zhang et al. mixup: Beyond Empirical Risk Minimization, ICLR 2018"
+
+    alpha: float = Field(0.2, ge=0, description="shares come from Beta(alpha, alpha); 0: no mixing")
+
+    def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
+        if not self.alpha:
+            return batch
+        share = ctx.draw(lambda rng: rng.beta(self.alpha, self.alpha))  # one per client and step
+        other = ctx.draw(lambda rng: rng.permutation(batch.x.shape[1]))
+        x, y = (per_client(share, t) * t + per_client(1 - share, t) * take(t, other) for t in (batch.x, batch.y))
+        return replace(batch, x=x, y=y)

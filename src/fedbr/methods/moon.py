@@ -1,0 +1,59 @@
+"""Moon (Li et al., 2021): stay near the global features, away from the client's previous ones."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from ..core.data import Spec
+from ..core.errors import InputError
+from ..core.method import Batch, ClientContext, Method, cosine
+from ..core.model import FedModel, Output
+from ..core.wire import State
+
+SEEN = "seen"  # whether there is a previous model: beside its weights in a client's memory
+
+
+class Moon(Method):
+    """Contrast each sample's features with those of the global model and of the client's previous model."""
+
+    name: ClassVar[str] = "moon"
+    paper: ClassVar[str] = "Li, He, Song. Model-Contrastive Federated Learning, CVPR 2021"
+
+    weight: float = Field(1.0, ge=0, description="of the contrastive term; the paper tunes it in .01, .1, 1, 10")
+    tau: float = Field(0.5, gt=0, description="divides the similarities")
+    head: bool = Field(True, description="end the feature extractor in a projection of two layers")
+    hidden: int = Field(256, ge=1, description="width of the projection")
+    width: int = Field(128, ge=1, description="outputs of the projection, the new features")
+
+    def rebuild(self, model: FedModel, spec: Spec) -> FedModel:
+        if not self.weight or not self.head:
+            return model
+        if not isinstance(model.classifier, nn.Linear):
+            raise InputError("moon.head = true: puts a linear classifier on its projection, but yours is not linear")
+        layers = nn.Linear(model.num_features, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.width)
+        return FedModel(nn.Sequential(model.encoder, nn.Sequential(*layers)), self.width, model.num_classes)
+
+    def init_client(self, model: FedModel) -> State:
+        return {SEEN: torch.tensor(0.0), **_own(model.weights())} if self.weight else {}
+
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
+        if not self.weight:
+            return None
+        previous = {k: v for k, v in ctx.state.items() if k != SEEN}
+        near, far = (ctx.model.frozen(w, batch.x).features for w in (ctx.global_params, previous))
+        closer = cosine(out.features, far) - cosine(out.features, near)
+        return self.weight * ctx.state[SEEN] * F.softplus(closer / self.tau).mean(dim=1)
+
+    def finish(self, ctx: ClientContext) -> State:
+        if self.weight:
+            ctx.state.update({SEEN: torch.ones_like(ctx.state[SEEN]), **_own(ctx.model.snapshot())})
+        return {}
+
+
+def _own(weights: State) -> State:
+    return {k: v for k, v in weights.items() if not k.startswith("extras.")}

@@ -1,0 +1,64 @@
+"""NaiveMix (Yoon et al., 2021): mix every sample with a mean of samples of all clients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from ..core.data import Spec
+from ..core.errors import InputError
+from ..core.method import Batch, ClientContext, Method, Sharing
+from ..core.wire import State
+from ..pseudo import rsm
+
+
+class NaiveMix(Method):
+    """Mix samples and labels with means that clients shared."""
+
+    name: ClassVar[str] = "naivemix"
+    paper: ClassVar[str] = "Yoon et al. FedMix: Approximation of Mixup under Mean Augmented FL, ICLR 2021"
+
+    lam: float = Field(0.1, ge=0, lt=1, description="share of the mean; the paper tunes it in .01, .1, .2")
+    mean_of: int = Field(10, ge=2, description="samples in a mean")
+    size: int | None = Field(None, ge=1, description="means in all; default: a batch")
+
+    @property
+    def sharing(self) -> Sharing:
+        return "once" if self.lam else "never"
+
+    def check(self, spec: Spec, sizes: Sequence[int]) -> None:
+        if self.lam and max(sizes) < self.mean_of:
+            raise InputError(
+                f"{self.name}.mean_of = {self.mean_of}: no client has so many distinct samples (at most {max(sizes)}), "
+                "and a mean of fewer would reveal them; lower it"
+            )
+
+    def contribute(self, x: Tensor, y: Tensor, spec: Spec, rng: np.random.Generator) -> State:
+        count = math.ceil((self.size or spec.batch_size) / spec.num_clients)
+        chosen = rsm.groups(x, count, self.mean_of, rng)
+        labels = F.one_hot(y, spec.num_classes).to(x.dtype)
+        return {"x": rsm.means_of(x, chosen), "y": rsm.means_of(labels, chosen)} if chosen else {}
+
+    def share(self, contributions: Sequence[State], spec: Spec, rng: np.random.Generator) -> State:
+        pool = {key: torch.cat([c[key] for c in contributions]) for key in ("x", "y")}
+        kept = torch.from_numpy(rng.permutation(len(pool["x"]))[: self.size or spec.batch_size])
+        return {key: values[kept] for key, values in pool.items()}
+
+    def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
+        if not self.lam:
+            return batch
+        x, y = self.means(ctx, batch)
+        return replace(batch, x=(1 - self.lam) * batch.x + self.lam * x, y=(1 - self.lam) * batch.y + self.lam * y)
+
+    def means(self, ctx: ClientContext, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Let every client draw a mean for each of its samples."""
+        index = ctx.draw(lambda rng: rng.integers(len(ctx.shared["x"]), size=batch.x.shape[1]))
+        return ctx.shared["x"][index], ctx.shared["y"][index]
