@@ -57,8 +57,9 @@ def test_imports_go_one_way(file: Path) -> None:
 
 def test_public_names() -> None:
     assert fedbr.__all__ == [
-        "Batch", "ClientContext", "Diverged", "FedBR", "FedModel", "Federation", "InputError", "Method", "Output",
-        "Run", "ServerContext", "train",
+        "Batch", "ClientContext", "DANN", "Diverged", "FedBR", "FedCM", "FedDecorr", "FedMix", "FedModel", "FedNTD",
+        "FedProx", "Federation", "GroupDRO", "InputError", "Local", "Method", "Mixup", "Moon", "NaiveMix", "Output",
+        "Run", "SCAFFOLD", "ServerContext", "VHL", "train",
     ]  # fmt: skip
     for name in fedbr.__all__:
         assert getattr(fedbr, name).__doc__

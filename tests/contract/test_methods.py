@@ -1,0 +1,261 @@
+"""What every method of the table promises, alone and combined: the same tests for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedbr
+from conftest import blobs
+from fedbr.assembly import assemble, connect
+from fedbr.backends.pool import WorkerPool
+from fedbr.config import TrainConfig
+from fedbr.core.client import new_state
+from fedbr.core.errors import RunError
+from fedbr.core.method import check_stack
+from fedbr.core.rng import torch_stream
+from fedbr.core.server import Server
+from fedbr.core.wire import pack, unpack
+from fedbr.data import PartitionOptions, load
+from fedbr.experiment import rounds
+from fedbr.methods import METHODS, build
+from fedbr.models import build as build_model
+from fedbr.results.store import RunFolder
+
+ROUNDS = 4
+PAPER = ["mixup+fedbr", "fedbr+fedcm", "fedbr+feddecorr", "fedbr+fedntd"]
+COMBINED = [*PAPER, "mixup+fedbr+fedcm", "fedprox+scaffold", "moon+fedbr+dann", "fedmix+scaffold+fedntd+groupdro"]
+STACKS = ["fedavg", *METHODS, *COMBINED]
+
+# method -> the setting at which it is FedAvg (SCAFFOLD and Local have none)
+NEUTRAL: dict[str, dict[str, Any]] = {
+    "fedprox": {"mu": 0}, "moon": {"weight": 0}, "dann": {"weight": 0}, "groupdro": {"eta": 0},
+    "fedbr": {"lam": 0, "mu": 0}, "mixup": {"alpha": 0}, "naivemix": {"lam": 0}, "fedmix": {"lam": 0},
+    "vhl": {"alpha": 0, "align": 0, "contrast": 0}, "fedcm": {"alpha": 1}, "feddecorr": {"beta": 0},
+    "fedntd": {"beta": 0},
+}  # fmt: skip
+MEANS = [{"lam": 0.2}, {"mean_of": 4}, {"size": 5}]
+# method -> changes of one parameter each; FedBR's many are in tests/methods/test_fedbr.py
+CHANGES: dict[str, list[dict[str, Any]]] = {
+    "local": [], "scaffold": [],
+    "fedprox": [{"mu": 0.2}],
+    "moon": [{"weight": 0.5}, {"tau": 0.7}, {"head": False}, {"hidden": 200}, {"width": 100}],
+    "dann": [{"weight": 0.5}, {"width": 100}, {"mode": "alternate"}],
+    "groupdro": [{"eta": 0.1}],
+    "mixup": [{"alpha": 0.5}],
+    "naivemix": MEANS, "fedmix": MEANS,
+    "vhl": [{"alpha": 0.5}, {"align": 0.5}, {"contrast": 0.5}, {"tau": 0.1}, {"size": 100}, {"per_step": 3}],
+    "fedcm": [{"alpha": 0.5}],
+    "feddecorr": [{"beta": 0.5}],
+    "fedntd": [{"beta": 0.5}, {"tau": 2.0}],
+}  # fmt: skip
+
+
+def methods(stack: str) -> list[fedbr.Method]:
+    return [build(name, {}) for name in stack.split("+") if name != "fedavg"]
+
+
+class Play:
+    """A run whose parts can be looked at, taken apart and put together again."""
+
+    def __init__(
+        self, federation: fedbr.Federation, stack: list[fedbr.Method], pool: WorkerPool | None = None, **settings: Any
+    ) -> None:
+        chosen = {
+            "local_steps": 3,
+            "batch_size": 8,
+            "lr": 0.05,
+            "clients_per_round": 4,
+            "dtype": "float64",
+            "cohort": 2,
+        }
+        train = TrainConfig(**chosen | settings)
+        with torch_stream(1, "model"):
+            model = build_model("mlp", {"hidden": (7,)}, federation.shape, federation.num_classes)
+        self.federation = federation
+        self.server = Server(assemble(model, stack, federation, train, seed=1))
+        assert isinstance(train.cohort, int)
+        self.backend = connect(self.server.job, federation, train.cohort, pool)
+        self.lines: list[dict[str, Any]] = []
+
+    def run(self, first: int = 1, last: int = ROUNDS) -> Play:
+        for line in rounds(self.server, self.backend, self.federation, first, last, 1):
+            self.lines.append({k: v for k, v in line.items() if "seconds" not in k})
+        return self
+
+    def models(self) -> list[torch.Tensor]:
+        found = self.server.models(self.backend.states)
+        return [v for m in (found if isinstance(found, list) else [found]) for v in m.values()]
+
+    def same(self, other: Play, last: int = ROUNDS) -> bool:
+        lines = [[line for line in play.lines if line["round"] <= last] for play in (self, other)]
+        return lines[0][-1:] == lines[1][-1:] and all(map(torch.equal, self.models(), other.models()))
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(2) as workers:
+        yield workers
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_serial_and_pool_give_the_same_bits_and_resume_equals_the_whole(
+    federation: fedbr.Federation, pool: WorkerPool, tmp_path: Path, stack: str
+) -> None:
+    whole = Play(federation, methods(stack)).run()
+    spread = Play(federation, methods(stack), pool).run()
+    assert whole.same(spread)
+    folder = RunFolder(tmp_path)
+    for last in range(1, ROUNDS + 1):  # a new process each round, workers and none in turn
+        play = Play(federation, methods(stack), pool if last % 2 else None)
+        assert folder.resume(play.server, play.backend) == last - 1
+        play.run(last, last)
+        folder.append(play.lines[-1])
+        folder.checkpoint(last, play.server, play.backend)
+    assert whole.same(play)
+    assert [line["loss"] for line in folder.lines()] == [line["loss"] for line in whole.lines]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_seeds_matter_and_cohorts_change_only_the_last_bits(federation: fedbr.Federation, stack: str) -> None:
+    plays = [Play(federation, methods(stack), cohort=c).run() for c in (1, 3, 4)]
+    for other in plays[1:]:
+        for one, some in zip(plays[0].models(), other.models(), strict=True):
+            assert torch.allclose(one, some, rtol=1e-9, atol=1e-11)
+    options = {"rounds": 2, "local_steps": 3, "batch_size": 8, "hidden": (7,)}
+    first, second = (fedbr.train(federation, "mlp", methods(stack), seed=s, **options) for s in (1, 2))
+    assert first.loss != second.loss
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_cohorts_of_images_agree(stack: str) -> None:
+    federation = load("digits", 10, "lda-prior", PartitionOptions(0.1, 2), "", seed=0)
+    options = {"rounds": 2, "local_steps": 3, "width": 0.1, "dtype": "float64", "evaluate_every": 0}
+    alone, together = (fedbr.train(federation, "cnn", methods(stack), cohort=c, **options) for c in (1, 10))
+    assert alone.loss == pytest.approx(together.loss, rel=1e-9)
+    for one, ten in zip(alone.model.parameters(), together.model.parameters(), strict=True):
+        assert torch.allclose(one, ten, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_messages_and_memory_survive_the_wire(federation: fedbr.Federation, stack: str) -> None:
+    play = Play(federation, methods(stack)).run(last=2)
+    tasks = play.server.train_tasks(3, [0, 1, 2])
+    payloads = {f"task{t.client}": t.payload for t in tasks} | {f"state{c}": s for c, s in play.backend.states.items()}
+    payloads |= {f"reply{r.client}": r.payload for r in play.backend.run(tasks)}
+    _, again = unpack(pack({}, payloads))
+    assert payloads.keys() == again.keys()
+    for who, payload in payloads.items():
+        assert payload.keys() == again[who].keys()
+        for section, state in payload.items():
+            assert state.keys() == again[who][section].keys()
+            assert all(torch.equal(v, again[who][section][k]) for k, v in state.items())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_neutral_setting_is_fedavg_to_the_bit(federation: fedbr.Federation, name: str) -> None:
+    if name not in NEUTRAL:
+        assert name in ("scaffold", "local")
+        return
+    plain, neutral, acting = (
+        Play(federation, stack, dtype="float32").run()
+        for stack in ([], [build(name, NEUTRAL[name])], [build(name, {})])
+    )
+    assert plain.same(neutral)
+    assert plain.lines == neutral.lines  # bytes too
+    assert not plain.same(acting)
+
+
+@pytest.mark.parametrize(("name", "change"), [(n, c) for n, changes in CHANGES.items() for c in changes], ids=str)
+def test_every_parameter_changes_the_result(federation: fedbr.Federation, name: str, change: dict[str, Any]) -> None:
+    base, changed = (Play(federation, [build(name, options)]).run() for options in ({}, change))
+    assert not base.same(changed)
+
+
+def test_no_parameter_is_left_out() -> None:
+    assert CHANGES.keys() | {"fedbr"} == METHODS.keys()
+    for name, changes in CHANGES.items():
+        assert {key for change in changes for key in change} == set(METHODS[name].model_fields)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_lost_state_is_noticed(federation: fedbr.Federation, stack: str) -> None:
+    play = Play(federation, methods(stack), clients_per_round=6).run(last=2)
+    del play.backend.states[3]
+    remembers = [m.name for m in methods(stack) if m.init_client(play.server.job.model)]
+    if not remembers:
+        play.run(3, 3)  # nothing was lost
+        return
+    with pytest.raises(RunError, match=rf"client 3: it trained in round 2.*{remembers[0]}.*lost"):
+        play.run(3, 3)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_ten_of_a_hundred_clients(stack: str) -> None:
+    x, y = blobs(classes=5, per_class=400)
+    federation = fedbr.Federation.from_arrays(x, y, x[::7], y[::7], clients=100, partition="lda", alpha=0.3, seed=0)
+    play = Play(federation, methods(stack), clients_per_round=10, cohort=4, dtype="float32").run(last=5)
+    assert all(len(set(line["clients"])) == 10 for line in play.lines)
+    took_part = {c for line in play.lines for c in line["clients"]}
+    returned = 50 - len(took_part)
+    assert returned > 0
+    assert set(play.backend.states) == took_part
+    if memory := new_state(play.server.job):
+        assert all(state.keys() == memory.keys() for state in play.backend.states.values())
+    assert all(torch.isfinite(v).all() for v in play.models())
+
+
+def test_any_two_methods_go_together_in_either_order(federation: fedbr.Federation) -> None:
+    for one, other in combinations([n for n in METHODS if n != "local"], 2):
+        results = [
+            Play(federation, methods(stack), clients_per_round=2).run(last=2)
+            for stack in (f"{one}+{other}", f"{other}+{one}")
+        ]
+        assert all(torch.isfinite(v).all() for play in results for v in play.models())
+
+
+def test_the_listed_order_is_the_order_of_application(federation: fedbr.Federation) -> None:
+    for stack in ("fedcm+fedprox", "mixup+naivemix"):
+        here, there = (
+            Play(federation, methods("+".join(names))).run() for names in (stack.split("+"), stack.split("+")[::-1])
+        )
+        assert not here.same(there)
+
+
+class Weigher(fedbr.GroupDRO):
+    """A second one that chooses the aggregation weights."""
+
+    name = "weigher"
+
+
+@pytest.mark.parametrize(
+    ("stack", "words"),
+    [
+        ([fedbr.GroupDRO(), Weigher()], "groupdro and weigher both choose the aggregation weights"),
+        ([fedbr.Local(), fedbr.FedBR()], "with 'local' clients train alone"),
+        ([fedbr.Mixup(), fedbr.Local()], "with 'local' clients train alone"),
+        ([fedbr.Mixup(), fedbr.Mixup()], "twice"),
+    ],
+)
+def test_what_cannot_be_combined_is_refused(stack: list[fedbr.Method], words: str) -> None:
+    with pytest.raises(fedbr.InputError, match=words):
+        check_stack(stack)
+
+
+def test_a_client_may_not_forget_or_invent_keys(federation: fedbr.Federation) -> None:
+    class Scatterbrain(fedbr.Method):
+        """Remembers what it never announced."""
+
+        name = "scatterbrain"
+
+        def finish(self, ctx: fedbr.ClientContext) -> dict[str, torch.Tensor]:
+            ctx.state["new"] = torch.zeros(len(ctx.clients))
+            return {}
+
+    with pytest.raises(ValueError, match=r"scatterbrain: a client remembers \['new'\]"):
+        Play(federation, [Scatterbrain()]).run()
