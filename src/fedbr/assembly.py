@@ -26,7 +26,8 @@ from .data import Federation, PartitionOptions
 def federation(recipe: Recipe, seed: int) -> Federation:
     """Make the clients of a recipe; every stack with the same seed has the same ones."""
     d = recipe.data
-    return data.load(d.name, d.clients, d.partition, PartitionOptions(d.alpha, d.shards_per_client), d.proxy, seed)
+    options = PartitionOptions(d.alpha, d.shards_per_client)
+    return data.load(d.name, d.clients, d.partition, options, d.proxy, seed, d.holdout)
 
 
 def job(recipe: Recipe, stack: Stack, clients: Federation, seed: int) -> Job:

@@ -35,6 +35,7 @@ class DataConfig(Section):
     alpha: float = Field(0.1, gt=0, description="lda, lda-prior, quantity: concentration")
     shards_per_client: int = Field(2, ge=1, description="shards: how many each client gets")
     proxy: str = Field("", description="public samples for mixtures: photos or noise")
+    holdout: float = Field(0.0, ge=0, lt=1, description="tune on this share of the training samples, not on the test")
 
     @model_validator(mode="after")
     def _known(self) -> Self:

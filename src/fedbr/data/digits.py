@@ -7,7 +7,7 @@ import torch
 
 from ..core.data import Samples
 from ..core.rng import stream
-from .federation import Source
+from .federation import Source, hold_out
 
 TEST_SHARE = 0.2
 
@@ -20,10 +20,5 @@ def load() -> Source:
     x = torch.from_numpy(bunch.images.astype(np.uint8)).unsqueeze(1)  # 17 grey levels
     y = torch.from_numpy(bunch.target.astype(np.int64))
     rng = stream(0, "digits", "test")  # the same test for every seed
-    held = np.zeros(len(y), dtype=bool)
-    for c in range(10):
-        members = rng.permutation(np.flatnonzero(bunch.target == c))
-        held[members[: round(TEST_SHARE * len(members))]] = True
-    mask = torch.from_numpy(held)
-    train, test = (Samples(x[m], y[m], scale=1 / 16) for m in (~mask, mask))
+    train, test = hold_out(Samples(x, y, scale=1 / 16), TEST_SHARE, rng)
     return Source(train, test, num_classes=10, peak=16.0)

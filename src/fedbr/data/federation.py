@@ -139,6 +139,18 @@ def split(
     return Federation(train, [source.test], proxy)
 
 
+def hold_out(samples: Samples, share: float, rng: np.random.Generator) -> tuple[Samples, Samples]:
+    """Return what is kept and what is held out: the same share of every class."""
+    classes = samples.y.numpy()
+    held = np.zeros(len(classes), dtype=bool)
+    for c in np.unique(classes):
+        members = rng.permutation(np.flatnonzero(classes == c))
+        held[members[: round(share * len(members))]] = True
+    mask = torch.from_numpy(held)
+    kept, out = (replace(samples, x=samples.x[m], y=samples.y[m]) for m in (~mask, mask))
+    return kept, out
+
+
 def rotate_clients(federation: Federation, step: float) -> Federation:
     """Rotate client i, its training samples and its copy of the test set, by i * step degrees."""
     train, (test,) = federation.train, federation.tests
