@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.up-to-date
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bench check fmt bench results clean
+.PHONY: help setup demo test test-slow test-bench check fmt bench traffic results clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ fmt: setup ## format and fix what can be fixed
 
 bench: setup ## speed against a bare PyTorch loop, in one interleaved run
 	$(BIN)/fedbr bench
+
+traffic: setup ## count what methods send, for fedbr list methods
+	$(BIN)/python -m benchmarks.traffic
 
 results: setup ## measure docs/results.md anew (about an hour)
 	$(BIN)/python -m benchmarks.results

@@ -1,15 +1,32 @@
-"""The bench measures what it says: everybody does the same steps, in turn."""
+"""The bench measures what it says: everybody does the same steps in turn, and bytes are as listed."""
 
 from dataclasses import replace
 
+import pytest
+
+import fedbr
 from fedbr import bench
+from fedbr.methods import METHODS, TRAFFIC
 
 
 def test_the_race_is_fair() -> None:
     work = replace(bench.PAPER_CNN, options={"width": 0.1}, shape=(1, 8, 8), local_steps=3, batch_size=4)
     ticks: list[int] = []
-    loop, ratios = bench.measure(work, 2, bench.standard(), lambda: ticks.append(1))
+    stacks: list[tuple[str, list[fedbr.Method]]] = [("FedAvg", []), ("FedBR", [fedbr.FedBR()])]
+    loop, ratios = bench.measure(work, 2, stacks, lambda: ticks.append(1))
     assert loop > 0
     assert [r.name for r in ratios] == ["FedAvg", "FedBR"]
     assert all(len(r.values) == 2 and min(r.values) > 0 for r in ratios)
+    assert ratios[1].beside(ratios[0]) > 1
     assert len(ticks) == 2 * (2 * 3 + 3 + 3)  # so small a model trains both clients in one step
+
+
+def test_the_listed_traffic_is_what_is_sent() -> None:
+    """After a change of what a method sends: make traffic."""
+    found = bench.traffic(bench.DIGITS_CNN, {name: cls() for name, cls in METHODS.items()})
+    assert found.keys() == TRAFFIC.keys()
+    for name, figures in found.items():
+        assert figures == pytest.approx(TRAFFIC[name], abs=1e-4), name
+    assert (TRAFFIC["fedcm"]["up"], TRAFFIC["fedcm"]["down"]) == (1, 2)
+    assert TRAFFIC["local"] == {"up": 0, "down": 0, "once_up": 0, "once_down": 0}
+    assert TRAFFIC["vhl"]["once_down"] == 2000 * (64 * 4 + 8)  # counted once, when it is sent once

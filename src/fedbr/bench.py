@@ -1,11 +1,11 @@
-"""Speed against a bare PyTorch loop: same model, same data, step by step in turn, one torch thread."""
+"""What methods cost: speed against a bare PyTorch loop, step by step in turn, and bytes against FedAvg."""
 
 from __future__ import annotations
 
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -20,7 +20,6 @@ from .backends.base import one_thread
 from .core.method import Batch, ClientContext, Method
 from .core.rng import stream, torch_stream
 from .data import Federation
-from .methods import FedBR
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class Workload:
     lr: float = 0.01
 
 
+DIGITS_CNN = Workload("cnn", {"width": 0.25}, (1, 8, 8), clients=10, local_steps=50, batch_size=32)
 PAPER_CNN = Workload("cnn", {"width": 1.0}, (1, 28, 28), clients=2, local_steps=50, batch_size=64)
 
 
@@ -50,6 +50,10 @@ class Ratio:
     @property
     def median(self) -> float:
         return statistics.median(self.values)
+
+    def beside(self, other: Ratio) -> float:
+        """Compare with another stack of the same run, repetition by repetition."""
+        return statistics.median(a / b for a, b in zip(self.values, other.values, strict=True))
 
 
 def measure(
@@ -184,6 +188,22 @@ def fedbr_round(work: Workload, clients: Federation, methods: Sequence[Method]) 
     )  # fmt: skip
 
 
-def standard() -> list[tuple[str, list[Method]]]:
-    """The stacks that the foundation promises a price for."""
-    return [("FedAvg", []), ("FedBR", [FedBR()])]
+def traffic(work: Workload, methods: Mapping[str, Method]) -> dict[str, dict[str, float]]:
+    """Count what a client sends and receives, each round against FedAvg, and once: short runs of every method."""
+    clients = samples(work)
+
+    def sent(stack: list[Method]) -> tuple[Tensor, Tensor]:
+        run = api.train(
+            clients, work.model, stack, rounds=2, local_steps=1, batch_size=work.batch_size, evaluate_every=0,
+            cohort=1, **work.options,
+        )  # fmt: skip
+        first, second = (torch.tensor(line, dtype=torch.float64) for line in run.bytes)
+        return second, (first - second) / work.clients
+
+    base, _ = sent([])
+    found = {}
+    for name, method in methods.items():
+        each, once = sent([method])
+        figures = [round(value, 4) for value in (*(each / base).tolist(), *once.tolist())]
+        found[name] = dict(zip(("up", "down", "once_up", "once_down"), figures, strict=True))
+    return found

@@ -160,7 +160,7 @@ def load(name: str, overrides: Sequence[str] = (), stacks: Sequence[str] = ()) -
     """Read a shipped recipe or a TOML file; apply ``key=value`` overrides and stacks such as "first+second"."""
     values = _read(name)
     if stacks:
-        values["compare"] = [_short(stack) for stack in stacks]
+        values["compare"] = [short(stack) for stack in stacks]
     for override in overrides:
         _set(values, override)
     return parse(values)
@@ -187,8 +187,8 @@ def _read(name: str) -> dict[str, Any]:
         raise InputError(f"recipe = {name!r}: not TOML ({error})") from error
 
 
-def _short(text: str) -> dict[str, Any]:
-    """Read "mixup+fedbr"; "fedavg" is the empty stack."""
+def short(text: str) -> dict[str, Any]:
+    """Read a stack such as "mixup+fedbr"; "fedavg" is the empty one."""
     names = [n for n in text.split("+") if n != "fedavg"]
     if "" in names:
         raise InputError(f"--methods {text!r}: names of methods joined by '+'")

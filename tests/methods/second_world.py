@@ -6,6 +6,7 @@ Nothing of the package's runtime is used here but its random streams; `run_packa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 import fedbr
-import fedbr.api
 from fedbr.core.data import Spec
 from fedbr.core.method import Batch, ClientContext
 from fedbr.core.model import CohortModel, Output
 from fedbr.core.rng import stream, torch_stream
+from fedbr.core.server import Server
 
 torch.set_num_threads(1)
 
@@ -160,9 +161,9 @@ def run_package(
         "seed": SEED,
         "dtype": "float64",
     }
-    servers: list[fedbr.api.Server] = []
+    servers: list[Server] = []
 
-    class Watched(fedbr.api.Server):  # the returned model has no added modules any more; the server had them
+    class Watched(Server):  # the returned model has no added modules any more; the server had them
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             servers.append(self)
@@ -207,7 +208,7 @@ def plain_fedavg() -> Weights:
 
     def train_client(client: int, r: int, w: Weights) -> Weights:
         for x, y in batches(client, r):
-            w = descend(w, lambda leaves, x=x, y=y: plain_loss(leaves, x, y))  # type: ignore[misc]
+            w = descend(w, partial(plain_loss, x=x, y=y))
         return w
 
     return federate(start_weights(), train_client)

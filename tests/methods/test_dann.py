@@ -56,18 +56,19 @@ def client_loss(d: Weights, z: Tensor, client: int) -> Tensor:
 def by_hand(slots: bool = False, **changes: Any) -> Weights:
     """All rounds: encoder, classifier, discriminator. With `slots`, a mistake: clients are told by their order."""
     s = DEFAULTS | changes
-    width = s["width"]
+    weight: float = s["weight"]
+    width: int = s["width"]
 
     def train_client(client: int, r: int, weights: Weights) -> Weights:
         w, d = weights[:4], weights[4:]
         who = client % 2 if slots else client
         for x, y in batches(client, r):
             z = features(w, x)
-            stronger = descend(d, lambda leaves, z=z: client_loss(leaves, z, who))
+            stronger = descend(d, functools.partial(client_loss, z=z, client=who))
             judge = stronger if s["mode"] == "alternate" else d
 
             def loss(leaves: Weights, x: Tensor = x, y: Tensor = y, judge: Weights = judge) -> Tensor:
-                return plain_loss(leaves, x, y) - s["weight"] * client_loss(judge, features(leaves, x), who)
+                return plain_loss(leaves, x, y) - weight * client_loss(judge, features(leaves, x), who)
 
             w, d = descend(w, loss), stronger
         return w + d
@@ -76,17 +77,14 @@ def by_hand(slots: bool = False, **changes: Any) -> Weights:
     return federate(start_weights() + fresh_linears("dann", *sizes), train_client)
 
 
-CASES: dict[str, dict[str, Any]] = {
-    f"{mode}{name}": changes | {"mode": mode}
-    for mode in MODES
-    for name, changes in {
-        "": {},
-        ", small weight": {"weight": 0.05},
-        ", large weight": {"weight": 2.0},
-        ", width 1": {"width": 1},
-        ", width 12": {"width": 12},
-    }.items()
+SETTINGS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "small weight": {"weight": 0.05},
+    "large weight": {"weight": 2.0},
+    "width 3": {"width": 3},
+    "width 12": {"width": 12},
 }
+CASES = {f"{name}, {mode}": changes | {"mode": mode} for mode in MODES for name, changes in SETTINGS.items()}
 
 
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
@@ -138,48 +136,54 @@ def test_other_methods_do_not_touch_the_discriminators_gradient(mode: str) -> No
 
 
 def told_apart() -> Clients:
-    """Three clients: classes are in the first half of the inputs, who it is in the second half."""
+    """Three clients: the first half of the inputs says which class it is, the second half who it is."""
     rng = np.random.default_rng(8)
-    half = INPUTS // 2
-    classes, marks = rng.normal(scale=2, size=(CLASSES, half)), 1.5 * np.eye(3, half)
     clients = []
     for client in range(3):
-        y = np.arange(40) % CLASSES
-        x = np.concatenate([classes[y], np.broadcast_to(marks[client], (40, half))], axis=1)
-        x += rng.normal(scale=0.4, size=x.shape)
-        clients.append((torch.from_numpy(x), torch.from_numpy(y)))
+        y = np.arange(60) % 3
+        x = 1.5 * np.concatenate([np.eye(3)[y], np.tile(np.eye(3)[client], (60, 1))], axis=1)
+        clients.append((torch.from_numpy(x + rng.normal(scale=0.3, size=x.shape)), torch.from_numpy(y)))
     return clients
 
 
+def open_model() -> fedbr.FedModel:
+    """Return a model that passes its inputs on: nothing but the method takes the client's mark away."""
+    model = fedbr.FedModel(nn.Linear(INPUTS, INPUTS), INPUTS, CLASSES).double()
+    with torch.no_grad():
+        for p, w in zip(model.parameters(), (torch.eye(INPUTS), 0, 0, 0), strict=True):
+            p.copy_(torch.as_tensor(w).expand(p.shape))
+    return model
+
+
 def best_discriminator_loss(run: fedbr.Run, clients: Clients) -> float:
-    """Train a fresh discriminator on the fixed features, standardised so that their size does not matter."""
+    """Train a linear discriminator on the features of all clients, from zero."""
     with torch.no_grad():
         z = run.model.encoder(torch.cat([x for x, _ in clients]))
-    z = (z - z.mean(0)) / z.std(0)
-    who = torch.repeat_interleave(torch.arange(len(clients)), torch.tensor([len(y) for _, y in clients]))
-    torch.manual_seed(0)
-    judge = nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, len(clients))).double()
-    optimizer = torch.optim.Adam(judge.parameters(), lr=0.02)
-    for _ in range(150):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(judge(z), who)
-        loss.backward()
-        optimizer.step()
-    return float(loss)
+    who = torch.cat([torch.full_like(y, client) for client, (_, y) in enumerate(clients)])
+    judge = [z.new_zeros(len(clients), INPUTS), z.new_zeros(len(clients))]
+
+    def loss(d: Weights) -> Tensor:
+        return nn.functional.cross_entropy(z @ d[0].T + d[1], who)
+
+    for _ in range(100):
+        judge = descend(judge, loss, 0.5)
+    return float(loss(judge))
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_features_tell_less_about_the_client(mode: str, seed: int) -> None:
+    """With one local step a round; with many, a client's own discriminator forgets that there are others."""
     clients = told_apart()
-    settings: dict[str, Any] = {"rounds": 10, "local_steps": 20, "batch_size": 16, "lr": 0.1, "seed": seed}
+    settings: dict[str, Any] = {"rounds": 100, "local_steps": 1, "batch_size": 16, "lr": 0.1, "seed": seed}
     losses, right = [], []
     for weight in (0.0, 1.0):
-        run, _ = run_package([fedbr.DANN(weight=weight, width=16, mode=mode)], clients, **settings)  # type: ignore[arg-type]
+        method = fedbr.DANN(weight=weight, width=16, mode=mode)
+        run, _ = run_package([method], clients, open_model(), **settings)
         losses.append(best_discriminator_loss(run, clients))
-        right.append(np.mean([float((run.model.predict(x) == y).double().mean()) for x, y in clients]))
-    assert losses[1] > 2 * losses[0]
-    assert min(right) > 0.9  # and yet the classes are still known
+        right += [float((run.model.predict(x) == y).double().mean()) for x, y in clients]
+    assert losses[1] > 1.5 * losses[0]
+    assert min(right) > 0.95  # and yet the classes are known
 
 
 # -------------------------------------------------------------------------------------------------------- the rest

@@ -35,13 +35,10 @@ def list_(kind: Kind = KIND) -> int:
 def _entries(kind: Kind) -> list[tuple[str, str, list[str]]]:
     from .. import config
     from ..data import DATASETS, PARTITIONS
-    from ..methods import METHODS
     from ..models import MODELS
 
     if kind is Kind.methods:
-        paper = "paper: McMahan et al. Communication-Efficient Learning of Deep Networks, AISTATS 2017"
-        fedavg = ("fedavg", "Average the clients' models: what the runtime does by itself, the empty list", [paper])
-        return [fedavg, *((name, _first_line(cls), _fields(cls)) for name, cls in METHODS.items())]
+        return _methods()
     if kind is Kind.models:
         return [(name, _first_line(cls), _fields(cls)) for name, cls in MODELS.items()] + [
             (
@@ -65,6 +62,24 @@ def _entries(kind: Kind) -> list[tuple[str, str, list[str]]]:
     return [(name, config.headline(name), []) for name in config.shipped()] + [
         (f"[{name}]", "keys of this section of a recipe", _fields(section)) for name, section in sections.items()
     ]
+
+
+def _methods() -> list[tuple[str, str, list[str]]]:
+    from ..methods import METHODS, TRAFFIC
+
+    paper = "paper: McMahan et al. Communication-Efficient Learning of Deep Networks, AISTATS 2017"
+    fedavg = ("fedavg", "Average the clients' models: what the runtime does by itself, the empty list", [paper])
+    found = [fedavg]
+    for name, cls in METHODS.items():
+        *fields, source = _fields(cls)
+        found.append((name, _first_line(cls), [*fields, _sent(**TRAFFIC[name]), source]))
+    about = "of a client in a round, counted on the recipe digits (its model has 95 kB); larger models, smaller shares"
+    return [*found, ("bytes", about, [])]
+
+
+def _sent(up: float, down: float, once_up: float, once_down: float) -> str:
+    once = [f"once {amount / 1e3:.1f} kB {way}" for amount, way in ((once_up, "up"), (once_down, "down")) if amount]
+    return ", ".join([f"bytes: {up:.2f}x FedAvg up, {down:.2f}x down", *once])
 
 
 def _first_line(thing: Any) -> str:

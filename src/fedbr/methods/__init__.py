@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
 
 from ..core.errors import unknown
@@ -28,9 +30,11 @@ TABLE = (
     Local, FedProx, SCAFFOLD, Moon, DANN, GroupDRO, FedBR, Mixup, NaiveMix, FedMix, VHL, FedCM, FedDecorr, FedNTD,
 )  # fmt: skip
 METHODS: dict[str, type[Method]] = {cls.name: cls for cls in TABLE}
+# Bytes of a client against FedAvg on the recipe digits: counted by `make traffic`, held true by a test.
+TRAFFIC: dict[str, dict[str, float]] = json.loads((resources.files(__package__) / "traffic.json").read_text("utf-8"))
 __all__ = [
-    "DANN", "METHODS", "SCAFFOLD", "VHL", "FedBR", "FedCM", "FedDecorr", "FedMix", "FedNTD", "FedProx", "GroupDRO",
-    "Local", "Mixup", "Moon", "NaiveMix", "build",
+    "DANN", "METHODS", "SCAFFOLD", "TRAFFIC", "VHL", "FedBR", "FedCM", "FedDecorr", "FedMix", "FedNTD", "FedProx",
+    "GroupDRO", "Local", "Mixup", "Moon", "NaiveMix", "build",
 ]  # fmt: skip
 
 
