@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fedbr
+from fedbr.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "fedbr"
@@ -85,7 +86,7 @@ def test_readme_commands_exist() -> None:
 
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = {c.name for c in app.registered_commands}
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = page.read_text("utf-8")
         for target in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE):
             assert target in targets, f"{page.name}: make {target}"
@@ -99,3 +100,31 @@ def test_readme_commands_exist() -> None:
                 name = "digits" if not arguments or arguments[0].startswith("-") else arguments[0]
                 if not name.endswith(".toml"):
                     config.load(name, chosen, stacks)
+
+
+def lines_of_code(file: Path) -> int:
+    """Count lines that are neither blank, nor comment, nor docstring."""
+    tree = ast.parse(file.read_text("utf-8"))
+    documented = [
+        n for n in ast.walk(tree) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(n)
+    ]
+    docs = {line for n in documented for line in range(n.body[0].lineno, (n.body[0].end_lineno or 0) + 1)}
+    lines = enumerate(file.read_text("utf-8").splitlines(), 1)
+    return sum(bool(text.strip()) and not text.strip().startswith("#") and i not in docs for i, text in lines)
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"fedbr"}))
+def test_a_method_is_one_small_file_with_a_page(name: str) -> None:
+    cls = METHODS[name]
+    assert cls.__module__ == f"fedbr.methods.{name}"
+    assert lines_of_code(SOURCE / "methods" / f"{name}.py") < 60
+    assert cls.paper
+    page = (ROOT / "docs" / "methods" / f"{name}.md").read_text("utf-8")
+    assert all(heading in page for heading in ("## What is sent", "## When it helps", "```"))
+    listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
+    assert listed.keys() == cls.model_fields.keys()
+    for key, field in cls.model_fields.items():
+        if field.default is not None:
+            assert listed[key].strip() == str(field.default).lower(), key
+    index = (ROOT / "docs" / "methods" / "README.md").read_text("utf-8")
+    assert f"({name}.md)" in index
