@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 from fedbr import config, experiment
+from fedbr.methods import METHODS
 from fedbr.results import plots, tables
 from fedbr.results.report import curves
 from fedbr.results.store import ResultFolder
@@ -15,10 +17,12 @@ from fedbr.results.store import ResultFolder
 PAGE = Path("docs/results.md")
 PICTURES = Path("docs/img")
 FIVE, TEN = "train.seeds=0,1,2,3,4", "train.seeds=0,1,2,3,4,5,6,7,8,9"
-EXPERIMENTS = {
+EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
     "digits": ("digits", [TEN]),
     "digits-lr-0.05": ("digits", ["train.lr=0.05", "metrics.target=0.9", FIVE]),
     "rotated-digits": ("rotated-digits", [FIVE]),
+    "tuning": ("tuning", []),
+    "methods": ("methods", []),
 }
 
 
@@ -28,11 +32,16 @@ def main(names: list[str]) -> None:
         chosen = config.load(recipe, overrides)
         folder = Path("runs/results") / name
         results = experiment.run(chosen, folder, workers=None, watch=progress)
+        command = " ".join([f"fedbr run {recipe}", *(f"--set {o}" for o in overrides)])
+        head = f"`{command}`\n\n{tables.about(results)}.\n\n"
+        if name == "tuning":
+            insert(name, head + grids(results))
+            continue
         PICTURES.mkdir(parents=True, exist_ok=True)
         seeds = len(chosen.train.seeds)
         title = f"{name}: {chosen.data.clients} clients, {seeds} seeds (mean; lowest to highest)"
         plots.convergence_picture(curves(ResultFolder.read(folder)), PICTURES / f"{name}.png", title)
-        insert(name, section(name, recipe, overrides, results))
+        insert(name, f"{head}![accuracy by round](img/{name}.png)\n\n{comparison(results)}")
 
 
 def progress(label: str, seed: int, line: dict[str, Any] | None) -> None:
@@ -40,27 +49,49 @@ def progress(label: str, seed: int, line: dict[str, Any] | None) -> None:
         print(f"{label} seed {seed} round {line['round']}: {line['accuracy']:.3f}", flush=True)
 
 
-def section(name: str, recipe: str, overrides: list[str], results: dict[str, Any]) -> str:
-    """Write one experiment as Markdown: command, picture, comparison, and every seed."""
-    command = f"fedbr run {recipe} " + " ".join(f"--set {o}" for o in overrides)
+def comparison(results: dict[str, Any]) -> str:
+    """Write the comparison, in a table and in words, and every seed."""
     header, cells = tables.compare(results)
-    seeds = results["recipe"]["train"]["seeds"]
-    target = str(results["recipe"]["metrics"]["target"])
-    by_seed = [["seed", "effective classes"]]
-    for label in dict.fromkeys(run["label"] for run in results["runs"]):
-        by_seed[0] += [f"{label} top-5 %", f"{label} rounds to {float(target) * 100:g} %"]
-    for seed in seeds:
-        runs = [run for run in results["runs"] if run["seed"] == seed]
-        effective = runs[0]["split"]["effective_classes"]
-        row = [str(seed), f"{sum(effective) / len(effective):.2f}"]
-        for run in runs:
-            row += [f"{run['accuracy']['top5'] * 100:.1f}", str(run["rounds_to"][target] or "-")]
-        by_seed.append(row)
+    target = results["recipe"]["metrics"]["target"]
     words = "\n".join(f"- {s}" for s in tables.sentences(results))
-    return (
-        f"`{command}`\n\n{tables.about(results)}.\n\n![accuracy by round](img/{name}.png)\n\n"
-        f"{markdown([header, *cells])}\n\n{words}\n\n{markdown(by_seed)}"
-    )
+    seeds = results["recipe"]["train"]["seeds"]
+    splits = {run["seed"]: run["split"]["effective_classes"] for run in results["runs"]}
+    rows = [
+        [f"top-5 % (round of {target * 100:g} %)", *(f"seed {s}" for s in seeds)],
+        ["effective classes", *(f"{statistics.fmean(splits[s]):.2f}" for s in seeds)],
+    ]
+    for row in tables.rows(results):
+        by_seed = {run["seed"]: run for run in row.runs}
+        rows.append([row.label, *(_seed(by_seed.get(s), str(target)) for s in seeds)])
+    return f"{markdown([header, *cells])}\n\n{words}\n\n{markdown(rows)}"
+
+
+def _seed(run: dict[str, Any] | None, target: str) -> str:
+    if run is None or run["accuracy"]["top5"] is None:
+        return "-"
+    reached = run["rounds_to"][target]
+    return f"{run['accuracy']['top5'] * 100:.1f}" + (f" ({reached})" if reached else "")
+
+
+def grids(results: dict[str, Any]) -> str:
+    """Write what every value of a grid gave; the best mean is in bold and must be what the recipe methods uses."""
+    used = {m["name"]: m for stack in config.load("methods").compare for m in stack.methods if len(stack.methods) == 1}
+    tried: dict[tuple[str, str], dict[float, float]] = {}
+    for run in results["runs"]:
+        (method,) = run["methods"]
+        key = run["label"].split()[1].partition("=")[0]
+        tried.setdefault((method["name"], key), {}).setdefault(method[key], 0.0)
+        tried[method["name"], key][method[key]] += (
+            100 * run["accuracy"]["top5"] / len(results["recipe"]["train"]["seeds"])
+        )
+    rows = [["method", "parameter", "top-5 % on held-out training samples, mean over seeds"]]
+    for (name, key), scores in tried.items():
+        best = max(scores, key=lambda value: scores[value])
+        if used[name][key] != best:
+            raise SystemExit(f"recipes/methods.toml: {name}.{key} is {used[name][key]}, but {best} won")
+        cells = (f"**{v:g}: {score:.1f}**" if v == best else f"{v:g}: {score:.1f}" for v, score in scores.items())
+        rows.append([METHODS[name].__name__, f"`{key}`", ", ".join(cells)])
+    return markdown(rows)
 
 
 def markdown(rows: list[list[str]]) -> str:

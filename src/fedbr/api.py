@@ -28,7 +28,7 @@ from .data import Federation
 
 @dataclass
 class Run:
-    """A trained model and what was measured on the way."""
+    """A trained model (with ``Local``, which has none in common, the untrained start) and what was measured."""
 
     model: FedModel
     lines: list[dict[str, Any]] = field(default_factory=list, repr=False)  # one per round, as in metrics.jsonl

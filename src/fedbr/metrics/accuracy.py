@@ -73,6 +73,8 @@ def definitions(own_tests: bool) -> dict[str, str]:
         "training data; null if none of them is in the test set"
     )
     return {
+        "model": "the global model; for a stack that keeps each client's own (local), that one in its place, and then "
+        "accuracy is the mean over clients",
         "accuracy": "accuracy of the global model after aggregation, "
         + ("mean over all clients' test sets" if own_tests else "on the common held-out test set"),
         "accuracy_clients": f"{client}; all clients, whether they took part in the round or not",

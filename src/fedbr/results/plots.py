@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 COLORS = ("#4c6a92", "#d1495b", "#66a182", "#edae49", "#8d6a9f", "#00798c", "#9c6644", "#6c757d")
+DASHES = ("solid", "dash", "dot", "dashdot")  # when the colours are used up
 Curves = Mapping[str, Sequence[Mapping[int, float]]]  # label -> for every seed, round -> accuracy
 
 
@@ -23,6 +24,11 @@ def band(seeds: Sequence[Mapping[int, float]]) -> tuple[list[int], list[float], 
     )
 
 
+def _look(i: int) -> tuple[str, str]:
+    """Return the colour and the dash of the i-th curve."""
+    return COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)]
+
+
 def convergence_html(curves: Curves, with_script: bool) -> str:
     """Draw accuracy by round with plotly; the script goes into the page once."""
     import plotly.graph_objects as go
@@ -30,13 +36,15 @@ def convergence_html(curves: Curves, with_script: bool) -> str:
     figure = go.Figure()
     for i, (label, seeds) in enumerate(curves.items()):
         rounds, mean, low, high = band(seeds)
-        name, color = escape(label), COLORS[i % len(COLORS)]
-        if len(seeds) > 1:
+        name, color, dash = escape(label), *_look(i)
+        if len(seeds) > 1 and len(curves) <= len(COLORS):  # more bands than that hide each other
             figure.add_scatter(
                 x=rounds + rounds[::-1], y=high + low[::-1], fill="toself", fillcolor=color, opacity=0.15,
                 line_width=0, legendgroup=name, showlegend=False, hoverinfo="skip",
             )  # fmt: skip
-        figure.add_scatter(x=rounds, y=mean, name=name, legendgroup=name, line_color=color, mode="lines")
+        figure.add_scatter(
+            x=rounds, y=mean, name=name, legendgroup=name, line_color=color, line_dash=dash, mode="lines"
+        )
     figure.update_layout(
         template="plotly_white", xaxis_title="round", xaxis_tickformat=",d", showlegend=True, legend_orientation="h",
         yaxis_title="accuracy of the global model, %", margin={"l": 60, "r": 20, "t": 30, "b": 50}, height=420,
@@ -49,17 +57,19 @@ def convergence_picture(curves: Curves, target: Path, title: str = "") -> None:
     """Draw the same with matplotlib; the ending of the name chooses PNG or SVG."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 3.6), dpi=150, layout="constrained")
+    many = len(curves) > len(COLORS)
+    figure = Figure(figsize=(9, 5.4) if many else (7, 3.6), dpi=150, layout="constrained")
     axes = figure.subplots()
     for i, (label, seeds) in enumerate(curves.items()):
         rounds, mean, low, high = band(seeds)
-        color = COLORS[i % len(COLORS)]
-        axes.plot(rounds, mean, color=color, label=label.replace("$", r"\$"), linewidth=2)
-        if len(seeds) > 1:
+        color, dash = _look(i)
+        style = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}[dash]
+        axes.plot(rounds, mean, style, color=color, label=label.replace("$", r"\$"), linewidth=2)
+        if len(seeds) > 1 and not many:
             axes.fill_between(rounds, low, high, color=color, alpha=0.15, linewidth=0)
     axes.set(xlabel="round", ylabel="accuracy of the global model, %", ylim=(0, 100))
     axes.set_title(title, fontsize="medium")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, **{"loc": "center left", "bbox_to_anchor": (1, 0.5)} if many else {"loc": "lower right"})
     figure.savefig(target)
