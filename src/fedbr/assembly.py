@@ -62,6 +62,7 @@ def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, tr
         with torch_stream(seed, "model", method.name):
             if (extra := method.extra_module(model, spec)) is not None:
                 model.extras[method.name] = extra
+    model = model.to(dtype)
     models.check(model, spec.shape, spec.num_classes)
     if has_batch_norm(model):
         warnings.warn(
@@ -69,7 +70,7 @@ def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, tr
             RuntimeWarning,
             stacklevel=2,
         )
-    return Job(methods, model.to(dtype), replace(spec, joint=joins(model, spec)))
+    return Job(methods, model, replace(spec, joint=joins(model, spec)))
 
 
 def useful_workers(job: Job, train: TrainConfig) -> int:

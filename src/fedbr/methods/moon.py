@@ -39,7 +39,7 @@ class Moon(Method):
         return FedModel(nn.Sequential(model.encoder, nn.Sequential(*layers)), self.width, model.num_classes)
 
     def init_client(self, model: FedModel) -> State:
-        return {SEEN: torch.tensor(0.0), **_own(model.weights())} if self.weight else {}
+        return {SEEN: torch.tensor(False), **_own(model.weights())} if self.weight else {}
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
         if not self.weight:
@@ -47,7 +47,7 @@ class Moon(Method):
         previous = {k: v for k, v in ctx.state.items() if k != SEEN}
         near, far = (ctx.model.frozen(w, batch.x).features for w in (ctx.global_params, previous))
         closer = cosine(out.features, far) - cosine(out.features, near)
-        return self.weight * ctx.state[SEEN] * F.softplus(closer / self.tau).mean(dim=1)
+        return self.weight * ctx.state[SEEN].to(closer.dtype) * F.softplus(closer / self.tau).mean(dim=1)
 
     def finish(self, ctx: ClientContext) -> State:
         if self.weight:

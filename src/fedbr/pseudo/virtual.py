@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 STYLE = 64  # numbers that describe a sample
-CHANNELS = 32  # of the generator's layers
+CHANNELS = 16  # of the generator's layers
 SPREAD = 0.3  # of the styles within a class; the classes' own lie 1 apart in every number
 
 
