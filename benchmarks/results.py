@@ -76,20 +76,19 @@ def _seed(run: dict[str, Any] | None, target: str) -> str:
 def grids(results: dict[str, Any]) -> str:
     """Write what every value of a grid gave; the best mean is in bold and must be what the recipe methods uses."""
     used = {m["name"]: m for stack in config.load("methods").compare for m in stack.methods if len(stack.methods) == 1}
-    tried: dict[tuple[str, str], dict[float, float]] = {}
+    tried: dict[tuple[str, str], dict[float, list[float]]] = {}
     for run in results["runs"]:
         (method,) = run["methods"]
         key = run["label"].split()[1].partition("=")[0]
-        tried.setdefault((method["name"], key), {}).setdefault(method[key], 0.0)
-        tried[method["name"], key][method[key]] += (
-            100 * run["accuracy"]["top5"] / len(results["recipe"]["train"]["seeds"])
-        )
+        score = float("-inf") if run["diverged"] else 100 * run["accuracy"]["top5"]
+        tried.setdefault((method["name"], key), {}).setdefault(method[key], []).append(score)
     rows = [["method", "parameter", "top-5 % on held-out training samples, mean over seeds"]]
     for (name, key), scores in tried.items():
-        best = max(scores, key=lambda value: scores[value])
+        means = {value: statistics.fmean(found) for value, found in scores.items()}
+        best = max(means, key=lambda value: means[value])
         if used[name][key] != best:
             raise SystemExit(f"recipes/methods.toml: {name}.{key} is {used[name][key]}, but {best} won")
-        cells = (f"**{v:g}: {score:.1f}**" if v == best else f"{v:g}: {score:.1f}" for v, score in scores.items())
+        cells = (f"**{v:g}: {mean:.1f}**" if v == best else f"{v:g}: {mean:.1f}" for v, mean in means.items())
         rows.append([METHODS[name].__name__, f"`{key}`", ", ".join(cells)])
     return markdown(rows)
 

@@ -345,3 +345,32 @@ def test_wrong_settings_are_refused(federation: fedbr.Federation, options: dict[
         fedbr.train(federation, **{"model": "mlp", **options})  # type: ignore[arg-type]
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_clients_that_train_alone_diverge_in_words_too(federation: fedbr.Federation) -> None:
+    """In the last step the weights overflow, after the last loss that was seen."""
+    federation.train.samples.x[torch.from_numpy(federation.train.parts[4])] *= 1e160
+    options = SHORT | {"rounds": 1, "local_steps": 1, "lr": 1e200}
+    for methods in ([], [fedbr.Local()]):
+        with pytest.raises(fedbr.Diverged, match=r"round 1, client 4: .*not finite after local training"):
+            fedbr.train(federation, "mlp", methods, dtype="float64", **options)
+
+
+def test_a_module_that_is_used_twice_is_refused(federation: fedbr.Federation) -> None:
+    layer = nn.Linear(6, 6)
+    model = fedbr.FedModel(nn.Sequential(layer, nn.Tanh(), layer), 6, 4)
+    with pytest.raises(fedbr.InputError, match=r"encoder\.0 and encoder\.2 are one module"):
+        fedbr.train(federation, model, rounds=1)
+
+
+def test_a_model_that_does_not_train_is_refused_whatever_methods_add(federation: fedbr.Federation) -> None:
+    model = fedbr.FedModel(nn.Linear(6, 5), 5, 4).requires_grad_(False)
+    with pytest.raises(fedbr.InputError, match="no weights to train"):
+        fedbr.train(federation, model, [fedbr.FedBR()], rounds=1)
+
+
+def test_moon_refuses_a_classifier_that_it_cannot_replace(federation: fedbr.Federation) -> None:
+    model = fedbr.FedModel(nn.Linear(6, 5), 5, 4, nn.Sequential(nn.Linear(5, 4)))
+    with pytest.raises(fedbr.InputError, match=r"moon\.head"):
+        fedbr.train(federation, model, [fedbr.Moon()], rounds=1)
+    fedbr.train(federation, model, [fedbr.Moon(head=False)], rounds=2, local_steps=2)

@@ -23,6 +23,7 @@ from .core.model import FedModel
 from .core.rng import torch_stream
 from .core.server import Server
 from .core.validation import validated
+from .core.wire import State
 from .data import Federation
 
 
@@ -32,15 +33,16 @@ class Run:
 
     model: FedModel
     lines: list[dict[str, Any]] = field(default_factory=list, repr=False)  # one per round, as in metrics.jsonl
+    models: list[FedModel] = field(default_factory=list, repr=False)  # each client's own, where a method keeps them
 
     @property
     def accuracy(self) -> list[float]:
-        """Accuracy of the global model, one value per evaluated round."""
+        """Accuracy of the model, one value per evaluated round."""
         return [line["accuracy"] for line in self.lines if line["accuracy"] is not None]
 
     @property
     def accuracy_clients(self) -> list[list[float]]:
-        """Accuracy of the global model for each client, one list per evaluated round."""
+        """Accuracy for each client, one list per evaluated round."""
         return [line["accuracy_clients"] for line in self.lines if line["accuracy"] is not None]
 
     @property
@@ -113,7 +115,14 @@ def train(
         server = Server(job)
         backend = connect(job, federation, choose(job.model, job.spec, settings.cohort), pool)
         lines = list(experiment.rounds(server, backend, federation, 1, settings.rounds, settings.evaluate_every))
-    final = copy.deepcopy(job.model)
-    final.set_weights(server.params)
+    kept = server.models(backend.states)
+    own = [] if isinstance(kept, dict) else [_final(job.model, weights) for weights in kept]
+    return Run(_final(job.model, server.params), lines, own)
+
+
+def _final(model: FedModel, weights: State) -> FedModel:
+    """Return the model as it is after training, without the modules that methods added."""
+    final = copy.deepcopy(model)
+    final.set_weights(weights)
     final.extras.clear()
-    return Run(final.eval(), lines)
+    return final.eval()

@@ -56,7 +56,7 @@ def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, tr
     for method in methods:
         method.check(spec, clients.distinct)
     for method in methods:  # in a stream of its own, so that the model starts the same for all stacks
-        with torch_stream(seed, "model", method.name):
+        with torch_stream(seed, "model", method.name, "rebuild"):
             model = method.rebuild(model, spec)
     for method in methods:
         with torch_stream(seed, "model", method.name):

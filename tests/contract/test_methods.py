@@ -195,6 +195,30 @@ def test_a_lost_state_is_noticed(federation: fedbr.Federation, stack: str) -> No
         play.run(3, 3)
 
 
+def test_a_lost_part_of_the_state_is_noticed(federation: fedbr.Federation) -> None:
+    play = Play(federation, methods("moon+scaffold"), clients_per_round=6).run(last=2)
+    del play.backend.states[3]["scaffold"]
+    with pytest.raises(RunError, match=r"client 3: it trained in round 2, but what it remembers \(scaffold\) is lost"):
+        play.run(3, 3)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_lost_state_of_the_server_is_noticed(federation: fedbr.Federation, name: str) -> None:
+    play = Play(federation, methods(name)).run(last=1)
+    header, payloads = play.server.snapshot()
+    del payloads["methods"][name]
+    with pytest.raises(RunError, match=f"the checkpoint lacks .* {name}"):
+        Play(federation, methods(name)).server.restore(header, payloads)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_momentum_weight_decay_and_sample_weights_do_not_explode(federation: fedbr.Federation, stack: str) -> None:
+    settings = {"momentum": 0.9, "weight_decay": 0.01, "aggregate": "samples", "lr": 0.02, "local_steps": 10}
+    play = Play(federation, methods(stack), **settings).run(last=25)
+    assert play.lines[-1]["loss"] < play.lines[0]["loss"]
+    assert max(float(v.abs().max()) for v in play.models()) < 30
+
+
 @pytest.mark.parametrize("stack", STACKS)
 def test_ten_of_a_hundred_clients(stack: str) -> None:
     x, y = blobs(classes=5, per_class=400)
@@ -225,6 +249,21 @@ def test_the_listed_order_is_the_order_of_application(federation: fedbr.Federati
             Play(federation, methods("+".join(names))).run() for names in (stack.split("+"), stack.split("+")[::-1])
         )
         assert not here.same(there)
+
+
+def test_fedmix_before_mixup_is_naivemix_before_mixup_to_first_order(federation: fedbr.Federation) -> None:
+    """Halving lam must quarter the difference, whoever mixes last."""
+    one_mean = {"mean_of": 30, "size": 1}  # so that both draw the same mean
+    x, y = blobs()
+    clients = fedbr.Federation.from_clients([(x[:30], y[:30])], test=(x, y))
+
+    def after_one_step(name: str, lam: float) -> torch.Tensor:
+        stack = [build(name, {"lam": lam, **one_mean}), fedbr.Mixup(alpha=2.0)]
+        play = Play(clients, stack, clients_per_round=1, cohort=1, local_steps=1, lr=1.0)
+        return torch.cat([v.flatten() for v in play.run(last=1).models()])
+
+    gaps = [(after_one_step("fedmix", lam) - after_one_step("naivemix", lam)).norm() for lam in (2e-3, 1e-3)]
+    assert 3.4 < float(gaps[0] / gaps[1]) < 4.6
 
 
 class Weigher(fedbr.GroupDRO):

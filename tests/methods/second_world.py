@@ -60,7 +60,7 @@ def start_weights() -> Weights:
 
 def fresh_linears(name: str, *sizes: tuple[int, int]) -> Weights:
     """Return the Linears that a method adds: of float32 by torch's default, in order, then of float64."""
-    with torch_stream(SEED, "model", name):
+    with torch_stream(SEED, "model", *name.split("/")):
         layers = [nn.Linear(*size) for size in sizes]
     return [w.detach().double() for layer in layers for w in (layer.weight, layer.bias)]
 

@@ -45,7 +45,7 @@ def start(s: dict[str, Any]) -> Weights:
     if not s["head"]:
         return start_weights()
     sizes = [(FEATURES, s["hidden"]), (s["hidden"], s["width"]), (s["width"], CLASSES)]
-    return start_weights()[:2] + fresh_linears("moon", *sizes)
+    return start_weights()[:2] + fresh_linears("moon/rebuild", *sizes)
 
 
 def represent(w: Weights, x: Tensor) -> Tensor:

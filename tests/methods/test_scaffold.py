@@ -225,3 +225,17 @@ def test_on_copies_of_one_sample_scaffold_finds_the_shares_of_the_labels() -> No
     assert slope["fedavg"] > 0.01
     assert abs(share["scaffold"] - 2 / 3) < 1e-6
     assert slope["scaffold"] < 1e-6
+
+
+@pytest.mark.parametrize(("aggregate", "optimum"), [("uniform", 0.5), ("samples", 0.75)])
+def test_the_variates_follow_the_aggregation_weights(aggregate: str, optimum: float) -> None:
+    """Thirty copies of a sample with class 0 and ten with class 1: what is the probability of class 0 in the end?"""
+    x = torch.ones(40, 2, dtype=torch.float64)
+    clients = [(x[:30], torch.zeros(30, dtype=torch.long)), (x[30:], torch.ones(10, dtype=torch.long))]
+    federation = fedbr.Federation.from_clients(clients, test=(x, torch.arange(40) % 2))
+    model = fedbr.FedModel(torch.nn.Linear(2, 3), 3, 2).double()
+    run = fedbr.train(
+        federation, model, [fedbr.SCAFFOLD()], rounds=150, local_steps=20, batch_size=2, lr=0.05, dtype="float64",
+        aggregate=aggregate, evaluate_every=0,  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert float(run.model(x[:1]).logits.softmax(dim=-1)[0, 0]) == pytest.approx(optimum, abs=1e-3)

@@ -35,6 +35,7 @@ class LocalBackend(ABC):
         self.job, self.data, self.cohort = job, data, cohort
         self.states: dict[int, Payload] = {}
         self.shared: Payload = {}
+        self._memory = new_state(job).keys()  # the methods that remember
 
     def run(self, tasks: Sequence[Task]) -> list[Reply]:
         for task in tasks:
@@ -58,15 +59,16 @@ class LocalBackend(ABC):
         """Return what a client remembers; one that trained before must not silently start anew."""
         if task.kind == "contribute":
             return {}
-        if (known := self.states.get(task.client)) is not None:
+        known = self.states.get(task.client, {})
+        if known.keys() == self._memory:
             return known
-        fresh = new_state(self.job)
-        if fresh and task.last:
+        if task.last:
+            lost = ", ".join(name for name in self._memory if name not in known)
             raise RunError(
                 f"round {task.round}, client {task.client}: it trained in round {task.last}, but what it remembers "
-                f"({', '.join(fresh)}) is lost"
+                f"({lost}) is lost"
             )
-        return fresh
+        return new_state(self.job)
 
 
 @contextmanager

@@ -29,6 +29,11 @@ def list_(kind: Kind = KIND) -> int:
         console.print(Text(name, style="bold"), summary)
         for detail in details:
             console.print(f"    {detail}")
+    if kind is Kind.methods:
+        console.print(
+            "\nBytes are those of a client in a round, counted on the recipe digits, whose model has 95 kB; "
+            "beside a larger model, a method's own module weighs less."
+        )
     return 0
 
 
@@ -72,9 +77,9 @@ def _methods() -> list[tuple[str, str, list[str]]]:
     found = [fedavg]
     for name, cls in METHODS.items():
         *fields, source = _fields(cls)
-        found.append((name, _first_line(cls), [*fields, _sent(**TRAFFIC[name]), source]))
-    about = "of a client in a round, counted on the recipe digits (its model has 95 kB); larger models, smaller shares"
-    return [*found, ("bytes", about, [])]
+        sent = [_sent(**TRAFFIC[name])] if name in TRAFFIC else []  # a method that is being written
+        found.append((name, _first_line(cls), [*fields, *sent, source]))
+    return found
 
 
 def _sent(up: float, down: float, once_up: float, once_down: float) -> str:

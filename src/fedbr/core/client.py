@@ -113,6 +113,10 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
             raise ValueError(f"{m.name}: a client remembers {sorted(ctx.state)}; init_client must name the same")
     memory = {m.name: _unstack(ctx.state) for m, ctx in stack if ctx.state}
     metrics = _summary(losses)
+    if job.alone:  # nobody else will see these weights
+        for v in local.snapshot().values():
+            for i in torch.nonzero(~v.isfinite().flatten(1).all(dim=1)).flatten().tolist():
+                metrics[i]["bad_weights"] = 1.0
     return [
         (
             Reply(client, len(data.parts[client]), {k: v[i] for k, v in uploads.items()}, metrics[i]),

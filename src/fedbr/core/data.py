@@ -33,6 +33,12 @@ class Spec:
     joint: bool = False  # one forward for the batch and the methods' probes together
     proxy: Tensor | None = None  # public samples that belong to nobody, as the model sees them
 
+    @property
+    def reach(self) -> float:
+        """How far a constant gradient carries a client in a round: lr times the steps, more with momentum."""
+        m, steps = self.momentum, self.local_steps
+        return self.lr * (sum((1 - m**j) / (1 - m) for j in range(1, steps + 1)) if m else steps)
+
 
 @dataclass(frozen=True)
 class Samples:

@@ -70,6 +70,7 @@ class ServerContext:
     round: int
     spec: Spec
     replies: Sequence[Reply]
+    weights: Sequence[float]  # of the replies in the average; they sum to 1
     old_params: State
     new_params: State
 

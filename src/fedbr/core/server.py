@@ -60,7 +60,7 @@ class Server:
             return
         weights = self._weights(replies)
         new = {key: self._average(key, weights, replies) for key in self.params}
-        ctx = ServerContext(round, self.job.spec, replies, self.params, new)
+        ctx = ServerContext(round, self.job.spec, replies, weights, self.params, new)
         for m in self.job.methods:
             m.update_server(self.state[m.name], ctx)
         self.params = ctx.new_params
@@ -81,13 +81,17 @@ class Server:
     def restore(self, header: dict[str, Any], payloads: dict[str, Payload]) -> None:
         """Go on from a snapshot."""
         self.params, self.shared = payloads["server"]["model"], payloads["shared"]
-        self.state = {m.name: payloads["methods"].get(m.name, {}) for m in self.job.methods}
+        if lost := [m.name for m in self.job.methods if m.name not in payloads["methods"]]:
+            raise RunError(f"the checkpoint lacks what the server remembers for {', '.join(lost)}")
+        self.state = {m.name: payloads["methods"][m.name] for m in self.job.methods}
         self.made, self.holds, self.last = header["made"], dict(header["holds"]), dict(header["last"])
 
     def _check(self, round: int, reply: Reply) -> None:
         """Refuse a reply that would spoil the average."""
         if (step := int(reply.metrics.get("bad_step", -1))) >= 0:
             raise Diverged(round, reply.client, f"the loss is not finite at local step {step + 1}")
+        if reply.metrics.get("bad_weights"):
+            raise Diverged(round, reply.client, "a weight is not finite after local training")
         model = reply.payload.get("model", {})
         for key, old in ({} if self.job.alone else self.params).items():
             if key not in model or model[key].shape != old.shape:

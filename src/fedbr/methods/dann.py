@@ -20,7 +20,7 @@ class DANN(Method):
     name: ClassVar[str] = "dann"
     paper: ClassVar[str] = "Ganin et al. Domain-Adversarial Training of Neural Networks, JMLR 2016"
 
-    weight: float = Field(0.1, ge=0, description="of the discriminator's loss; the paper tunes it in .01, .1, 1")
+    weight: float = Field(0.1, ge=0, description="of the discriminator's loss; FedBR's paper tunes it in .01, .1, 1")
     width: int = Field(256, ge=1, description="width of the discriminator")
     mode: Literal["reversal", "alternate"] = Field(
         "reversal", description="features follow the discriminator of before its step, or of after it"
@@ -36,12 +36,13 @@ class DANN(Method):
         if not self.weight:
             return None
         fixed = out.features.detach().requires_grad_()
+        guess = self._guess(ctx, fixed)
         if self.mode == "alternate":
-            ctx.descend(self._guess(ctx, fixed), self.name)
+            ctx.descend(guess, self.name)
             return -self.weight * self._guess(ctx, out.features)
         # Gradient reversal: the features' gradient has to be taken before the discriminator moves.
-        (slope,) = torch.autograd.grad(self._guess(ctx, fixed).sum(), fixed)
-        ctx.descend(self._guess(ctx, fixed), self.name)
+        (slope,) = torch.autograd.grad(guess.sum(), fixed, retain_graph=True)
+        ctx.descend(guess, self.name)
         return -self.weight * (slope * out.features).sum(dim=(1, 2))
 
     def _guess(self, ctx: ClientContext, features: Tensor) -> Tensor:

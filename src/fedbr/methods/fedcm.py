@@ -33,4 +33,4 @@ class FedCM(Method):
 
     def update_server(self, state: State, ctx: ServerContext) -> None:
         for key in state:  # Delta = (w_old - w_new) / (eta * K)
-            state[key] = (ctx.old_params[key] - ctx.new_params[key]) / (ctx.spec.lr * ctx.spec.local_steps)
+            state[key] = (ctx.old_params[key] - ctx.new_params[key]) / ctx.spec.reach

@@ -29,7 +29,9 @@ class FedMix(NaiveMix):
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
         if not self.lam:
             return None
-        own = soft_cross_entropy(out.logits, ctx.scratch["own_y"])
+        # Methods listed later may have mixed the batch: then only its labels fit. They differ by O(lam^2) in the term.
+        y = ctx.scratch["own_y"] if batch.x is ctx.scratch["own_x"] else batch.y
+        own = soft_cross_entropy(out.logits, y)
         (slope,) = torch.autograd.grad(own.sum(), ctx.scratch["own_x"], create_graph=True)
         # The slope is of a mean over the batch: the sum of its products is the mean over samples.
         return self.lam * (slope * ctx.scratch["mean_x"]).flatten(1).sum(dim=1)

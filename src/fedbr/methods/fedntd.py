@@ -19,7 +19,7 @@ class FedNTD(Method):
     name: ClassVar[str] = "fedntd"
     paper: ClassVar[str] = "Lee et al. Preservation of the Global Knowledge by Not-True Distillation, NeurIPS 2022"
 
-    beta: float = Field(1.0, ge=0, description="weight of the distillation; the paper tunes it in 1, .1")
+    beta: float = Field(1.0, ge=0, description="weight of the distillation; FedBR's paper tunes it in 1, .1")
     tau: float = Field(1.0, gt=0, description="temperature")
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:

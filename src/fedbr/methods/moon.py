@@ -24,7 +24,7 @@ class Moon(Method):
     name: ClassVar[str] = "moon"
     paper: ClassVar[str] = "Li, He, Song. Model-Contrastive Federated Learning, CVPR 2021"
 
-    weight: float = Field(1.0, ge=0, description="of the contrastive term; the paper tunes it in .01, .1, 1, 10")
+    weight: float = Field(1.0, ge=0, description="of the contrastive term; FedBR's paper tunes it in .01, .1, 1, 10")
     tau: float = Field(0.5, gt=0, description="divides the similarities")
     head: bool = Field(True, description="end the feature extractor in a projection of two layers")
     hidden: int = Field(256, ge=1, description="width of the projection")
@@ -33,21 +33,30 @@ class Moon(Method):
     def rebuild(self, model: FedModel, spec: Spec) -> FedModel:
         if not self.weight or not self.head:
             return model
-        if not isinstance(model.classifier, nn.Linear):
-            raise InputError("moon.head = true: puts a linear classifier on its projection, but yours is not linear")
+        old = model.classifier
+        if not isinstance(old, nn.Linear) or not old.weight.requires_grad:
+            raise InputError(
+                "moon.head = True: puts a new linear classifier on its projection, but yours is not linear or does not "
+                "train; set moon.head = False"
+            )
         layers = nn.Linear(model.num_features, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.width)
-        return FedModel(nn.Sequential(model.encoder, nn.Sequential(*layers)), self.width, model.num_classes)
+        new = nn.Linear(self.width, model.num_classes, bias=old.bias is not None)
+        return FedModel(nn.Sequential(model.encoder, nn.Sequential(*layers)), self.width, model.num_classes, new)
 
     def init_client(self, model: FedModel) -> State:
         return {SEEN: torch.tensor(False), **_own(model.weights())} if self.weight else {}
 
+    def begin(self, ctx: ClientContext) -> None:
+        if self.weight and ctx.state[SEEN].any():
+            ctx.scratch["weight"] = self.weight * ctx.state[SEEN].to(ctx.spec.dtype)
+
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
-        if not self.weight:
+        if "weight" not in ctx.scratch:  # all of them take part for the first time
             return None
         previous = {k: v for k, v in ctx.state.items() if k != SEEN}
         near, far = (ctx.model.frozen(w, batch.x).features for w in (ctx.global_params, previous))
         closer = cosine(out.features, far) - cosine(out.features, near)
-        return self.weight * ctx.state[SEEN].to(closer.dtype) * F.softplus(closer / self.tau).mean(dim=1)
+        return ctx.scratch["weight"] * F.softplus(closer / self.tau).mean(dim=1)
 
     def finish(self, ctx: ClientContext) -> State:
         if self.weight:

@@ -26,7 +26,7 @@ class NaiveMix(Method):
     name: ClassVar[str] = "naivemix"
     paper: ClassVar[str] = "Yoon et al. FedMix: Approximation of Mixup under Mean Augmented FL, ICLR 2021"
 
-    lam: float = Field(0.1, ge=0, lt=1, description="share of the mean; the paper tunes it in .01, .1, .2")
+    lam: float = Field(0.1, ge=0, lt=1, description="share of the mean; FedBR's paper tunes it in .01, .1, .2")
     mean_of: int = Field(10, ge=2, description="samples in a mean")
     size: int | None = Field(None, ge=1, description="means in all; default: a batch")
 
@@ -48,6 +48,8 @@ class NaiveMix(Method):
         return {"x": rsm.means_of(x, chosen), "y": rsm.means_of(labels, chosen)} if chosen else {}
 
     def share(self, contributions: Sequence[State], spec: Spec, rng: np.random.Generator) -> State:
+        if not contributions:
+            raise InputError(f"{self.name}.mean_of = {self.mean_of}: no client has so many distinct samples")
         pool = {key: torch.cat([c[key] for c in contributions]) for key in ("x", "y")}
         kept = torch.from_numpy(rng.permutation(len(pool["x"]))[: self.size or spec.batch_size])
         return {key: values[kept] for key, values in pool.items()}

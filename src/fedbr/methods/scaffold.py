@@ -39,11 +39,13 @@ class SCAFFOLD(Method):
         change = {}
         for key, c in ctx.received.items():
             moved = ctx.global_params[key] - ctx.model.weights[key].detach()
-            change[key] = moved / (ctx.spec.local_steps * ctx.spec.lr) - c
+            change[key] = moved / ctx.spec.reach - c
             ctx.state[key] = ctx.state[key] + change[key]
         return change
 
     def update_server(self, state: State, ctx: ServerContext) -> None:
-        for reply in ctx.replies:  # c+ = c + 1/N * sum of the changes of those who took part
+        # c+ = c + |S|/N * mean of the changes of those who took part, in the mean that the models have too
+        share = len(ctx.replies) / ctx.spec.num_clients
+        for weight, reply in zip(ctx.weights, ctx.replies, strict=True):
             for key, change in reply.payload[self.name].items():
-                state[key] = state[key] + change / ctx.spec.num_clients
+                state[key] = state[key] + share * weight * change

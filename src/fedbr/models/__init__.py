@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ..core.errors import InputError, unknown
+from ..core.method import trained
 from ..core.model import FedModel
 from ..core.validation import validated
 from .base import ModelSpec
@@ -73,8 +74,16 @@ def _made(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_cla
 
 def check(model: FedModel, shape: tuple[int, ...], num_classes: int) -> None:
     """Try the model on one sample: are features and logits what the methods will count on?"""
-    if not any(p.requires_grad for p in model.parameters()):
+    if not trained(model):
         raise InputError("model: has no weights to train")
+    places: dict[int, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if any(True for _ in module.parameters(recurse=False)):
+            places.setdefault(id(module), []).append(name)
+    if twice := next((names for names in places.values() if len(names) > 1), None):
+        raise InputError(
+            f"model: {' and '.join(twice)} are one module; make two that share weights (second.weight = first.weight)"
+        )
     if {id(p) for p in model.encoder.parameters()} & {id(p) for p in model.classifier.parameters()}:
         raise InputError("model: encoder and classifier share weights; give each its own")
     dtype = next(model.parameters()).dtype

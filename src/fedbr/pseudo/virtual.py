@@ -46,7 +46,7 @@ def _images(style: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> 
         edge *= 2
     colour = random(channels, CHANNELS, 1, 1) / CHANNELS**0.5
     pictures = []
-    for some in torch.split(style, 256):
+    for some in torch.split(style, max(1, 2**24 // (CHANNELS * edge**2))):
         x = start.expand(len(some), -1, -1, -1)
         for affine, kernel in layers:
             x = F.interpolate(x, scale_factor=2, mode="bilinear")
