@@ -18,7 +18,23 @@ def test_the_race_is_fair() -> None:
     assert [r.name for r in ratios] == ["FedAvg", "FedBR"]
     assert all(len(r.values) == 2 and min(r.values) > 0 for r in ratios)
     assert ratios[1].beside(ratios[0]) > 1
-    assert len(ticks) == 2 * (2 * 3 + 3 + 3)  # so small a model trains both clients in one step
+    assert len(ticks) == 2 * 2 * (2 * 3 + 3 + 3)  # so small a model trains both clients in one step
+
+
+class Clumsy(fedbr.Method):
+    """A method with a mistake in it."""
+
+    name = "clumsy"
+
+    def begin(self, ctx: fedbr.ClientContext) -> None:
+        raise KeyError("the mistake")
+
+
+def test_a_mistake_ends_the_race_and_local_runs_in_it() -> None:
+    work = replace(bench.PAPER_CNN, options={"width": 0.1}, shape=(1, 8, 8), local_steps=2, batch_size=4)
+    with pytest.raises(KeyError, match="the mistake"):
+        bench.measure(work, 1, [("FedAvg", []), ("clumsy", [Clumsy()])])
+    assert bench.measure(work, 1, [("Local", [fedbr.Local()])])[1][0].median > 0
 
 
 def test_the_listed_traffic_is_what_is_sent() -> None:

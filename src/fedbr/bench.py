@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from pydantic import PrivateAttr
 from torch import Tensor
 
 from . import api, models
 from .backends.base import one_thread
-from .core.method import Batch, ClientContext, Method
+from .core.data import TrainData
+from .core.method import Method
 from .core.rng import stream, torch_stream
 from .data import Federation
 
@@ -62,13 +62,11 @@ def measure(
     """Time the bare loop and the stacks; return the loop's median seconds and the ratios.
 
     All go in lockstep, a step each in turn, so that a machine that slows down for a while slows down all of them.
+    Two rounds are trained and the second is timed: in the first, caches are cold and methods lack their memory.
     """
     clients = samples(work)
-    spent: list[list[float]] = []
     with one_thread():
-        _race(replace(work, local_steps=2), clients, stacks, lambda: None)  # warms up
-        for _ in range(repeats):
-            spent.append(_race(work, clients, stacks, tick))
+        spent = [_race(work, clients, stacks, tick) for _ in range(repeats)]
     bare, *others = zip(*spent, strict=True)
     ratios = [
         Ratio(name, [t / b for t, b in zip(values, bare, strict=True)], statistics.median(values))
@@ -102,16 +100,15 @@ class Turns:
             self.condition.notify_all()
 
 
-class Paced(Method):
-    """Does nothing but wait for its turn before every step."""
+@dataclass(frozen=True)
+class PacedData(TrainData):
+    """Waits for its turn before every batch."""
 
-    name: ClassVar[str] = "paced"
+    step: Callable[[], None] = lambda: None
 
-    _step: Callable[[], None] = PrivateAttr()
-
-    def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
-        self._step()
-        return batch
+    def see(self, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        self.step()
+        return super().see(index, dtype)
 
 
 def _race(
@@ -120,25 +117,37 @@ def _race(
     """Run the bare loop and every stack in lockstep; return the CPU seconds of each."""
     turns = Turns(1 + len(stacks), tick)
     seconds = [0.0] * (1 + len(stacks))
+    failures: list[Exception] = []
 
     def timed(who: int, run: Callable[[Callable[[], None]], None]) -> None:
+        begun: list[float] = []  # when each step began
+
+        def step() -> None:
+            turns.step(who)
+            begun.append(time.thread_time())
+
         turns.enter(who)
-        start = time.thread_time()
-        run(partial(turns.step, who))
-        seconds[who] = time.thread_time() - start
+        try:
+            run(step)
+            seconds[who] = time.thread_time() - begun[len(begun) // 2]
+        except Exception as error:  # to be raised where it can be seen
+            failures.append(error)
         turns.leave()
 
     def through_package(methods: list[Method], step: Callable[[], None]) -> None:
-        pace = Paced()
-        pace._step = step
-        fedbr_round(work, clients, [pace, *methods])
+        train = clients.train
+        fedbr_rounds(
+            work, replace(clients, train=PacedData(train.samples, train.parts, train.num_classes, step)), methods
+        )
 
-    runs = [partial(bare_round, work, clients), *(partial(through_package, methods) for _, methods in stacks)]
+    runs = [partial(bare_rounds, work, clients), *(partial(through_package, methods) for _, methods in stacks)]
     threads = [threading.Thread(target=timed, args=(who, run)) for who, run in enumerate(runs)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if failures:
+        raise failures[0]
     return seconds
 
 
@@ -155,35 +164,35 @@ def samples(work: Workload) -> Federation:
     return Federation.from_clients(pairs, test=(pairs[0][0][:10], torch.arange(10)))
 
 
-def bare_round(work: Workload, clients: Federation, step_done: Callable[[], None] = lambda: None) -> None:
-    """What one writes by hand: load weights, SGD steps, average."""
+def bare_rounds(work: Workload, clients: Federation, step_done: Callable[[], None] = lambda: None) -> None:
+    """What one writes by hand, for two rounds: load weights, SGD steps, average."""
     with torch_stream(0, "model"):
         model = models.build(work.model, work.options, work.shape, 10)
     parameters: list[Tensor] = list(model.parameters())
-    start = [p.detach().clone() for p in parameters]
-    total = [torch.zeros_like(p) for p in start]
+    total = [p.detach().clone() for p in parameters]
     x, y = clients.train.samples.x, clients.train.samples.y
-    for client, part in clients.train.parts.items():
-        own = torch.from_numpy(part)
-        index = torch.from_numpy(
-            stream(0, "batches", 1, client).integers(len(part), size=(work.local_steps, work.batch_size))
-        )
-        with torch.no_grad():
-            torch._foreach_copy_(parameters, start)
-        for step in range(work.local_steps):
-            step_done()
-            rows = own[index[step]]
-            loss = F.cross_entropy(model(x[rows]).logits, y[rows])
-            gradients = torch.autograd.grad(loss, parameters)
+    for number in (1, 2):
+        start, total = total, [torch.zeros_like(p) for p in total]
+        for client, part in clients.train.parts.items():
+            own = torch.from_numpy(part)
+            rng = stream(0, "batches", number, client)
+            index = torch.from_numpy(rng.integers(len(part), size=(work.local_steps, work.batch_size)))
             with torch.no_grad():
-                torch._foreach_add_(parameters, gradients, alpha=-work.lr)
-        torch._foreach_add_(total, [p.detach() for p in parameters], alpha=1 / work.clients)
+                torch._foreach_copy_(parameters, start)
+            for step in range(work.local_steps):
+                step_done()
+                rows = own[index[step]]
+                loss = F.cross_entropy(model(x[rows]).logits, y[rows])
+                gradients = torch.autograd.grad(loss, parameters)
+                with torch.no_grad():
+                    torch._foreach_add_(parameters, gradients, alpha=-work.lr)
+            torch._foreach_add_(total, [p.detach() for p in parameters], alpha=1 / work.clients)
 
 
-def fedbr_round(work: Workload, clients: Federation, methods: Sequence[Method]) -> None:
+def fedbr_rounds(work: Workload, clients: Federation, methods: Sequence[Method]) -> None:
     """The same through the package, from the first object to the trained model."""
     api.train(
-        clients, work.model, methods, rounds=1, local_steps=work.local_steps, batch_size=work.batch_size, lr=work.lr,
+        clients, work.model, methods, rounds=2, local_steps=work.local_steps, batch_size=work.batch_size, lr=work.lr,
         evaluate_every=0, **work.options,
     )  # fmt: skip
 

@@ -238,4 +238,4 @@ def test_the_variates_follow_the_aggregation_weights(aggregate: str, optimum: fl
         federation, model, [fedbr.SCAFFOLD()], rounds=150, local_steps=20, batch_size=2, lr=0.05, dtype="float64",
         aggregate=aggregate, evaluate_every=0,  # type: ignore[arg-type]
     )  # fmt: skip
-    assert float(run.model(x[:1]).logits.softmax(dim=-1)[0, 0]) == pytest.approx(optimum, abs=1e-3)
+    assert run.model(x[:1]).logits.softmax(dim=-1)[0, 0].item() == pytest.approx(optimum, abs=1e-3)

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 REPEATS = typer.Option(2, "--repeats", min=1, help="Timed repetitions.")
-STEPS = typer.Option(50, "--steps", min=1, help="Local steps of each of the two clients.")
+STEPS = typer.Option(25, "--steps", min=1, help="Local steps of each of the two clients.")
 METHODS = typer.Option(["fedavg", "fedbr"], "--methods", help="Stacks to time, such as: fedavg fedbr mixup+fedbr.")
 
 
 def bench(repeats: int = REPEATS, steps: int = STEPS, methods: list[str] = METHODS) -> int:
-    """Time a round of the paper's CNN at full width against a bare PyTorch loop."""
+    """Time a round of the paper's CNN at full width against a bare PyTorch loop: the second of two rounds."""
     from .. import bench as b
     from ..config import parse, short
 
@@ -22,7 +22,7 @@ def bench(repeats: int = REPEATS, steps: int = STEPS, methods: list[str] = METHO
     work, stacks = replace(b.PAPER_CNN, local_steps=steps), [(stack.label, stack.build()) for stack in chosen]
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("bench", total=repeats * (len(stacks) + 1) * work.clients * work.local_steps)
+        task = progress.add_task("bench", total=2 * repeats * (len(stacks) + 1) * work.clients * work.local_steps)
         loop, ratios = b.measure(work, repeats, stacks, lambda: progress.advance(task))
     print(
         f"{work.model}, full width, {work.shape[1]}x{work.shape[2]}: {work.clients} clients, {work.local_steps} steps, "
