@@ -106,9 +106,9 @@ class PacedData(TrainData):
 
     step: Callable[[], None] = lambda: None
 
-    def see(self, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def see(self, index: Tensor, dtype: torch.dtype, moves: Tensor | None = None) -> tuple[Tensor, Tensor]:
         self.step()
-        return super().see(index, dtype)
+        return super().see(index, dtype, moves)
 
 
 def _race(

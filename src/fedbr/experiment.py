@@ -72,7 +72,11 @@ def play(
         "fingerprint": models.fingerprint(this.model),
     }
     folder.note(
-        split=clients.describe(), model=about, cohort=cohort, joint=this.spec.joint, own_tests=len(clients.tests) > 1
+        split=clients.describe(),
+        model=about,
+        cohort=cohort,
+        joint=this.spec.joint,
+        own_tests=clients.shares is not None,
     )
     done = folder.resume(server, backend)
     try:
@@ -109,7 +113,9 @@ def rounds(
         trained = time.perf_counter()
         tested = None
         if round == last or (evaluate_every and round % evaluate_every == 0):
-            tested = evaluate(tester, server.models(backend.states), clients.tests, label_mix, spec.dtype)
+            tested = evaluate(
+                tester, server.models(backend.states), clients.tests, clients.shares, label_mix, spec.dtype
+            )
         yield {
             "round": round,
             "accuracy": tested and tested.accuracy,

@@ -34,7 +34,7 @@ def test_one_test_set_is_weighted_by_each_clients_classes() -> None:
     m = model()
     test = samples([0, 0, 1, 2, 2, 2], [0, 0, 1, 1, 2, 0])  # right: class 0 2/3, class 1 1/2, class 2 1/1
     mix = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0.5, 0.5]])
-    result = evaluate(m, m.state_dict(), [test], mix, torch.float32)
+    result = evaluate(m, m.state_dict(), [test], None, mix, torch.float32)
     assert result.accuracy == pytest.approx(4 / 6)
     assert result.clients == pytest.approx([2 / 3, 1 / 2, 3 / 4])
     assert result.worst == pytest.approx(1 / 2)
@@ -43,7 +43,7 @@ def test_one_test_set_is_weighted_by_each_clients_classes() -> None:
 def test_a_client_whose_classes_are_not_tested_is_not_the_worst() -> None:
     m = model()
     mix = torch.tensor([[1.0, 0, 0], [0, 0, 1.0]])
-    result = evaluate(m, m.state_dict(), [samples([0, 1], [0, 0])], mix, torch.float32)
+    result = evaluate(m, m.state_dict(), [samples([0, 1], [0, 0])], None, mix, torch.float32)
     assert result.clients == [0.5, None]
     assert result.worst == 0.5
 
@@ -51,9 +51,28 @@ def test_a_client_whose_classes_are_not_tested_is_not_the_worst() -> None:
 def test_own_test_sets_are_averaged() -> None:
     m = model()
     tests = [samples([0, 1], [0, 1]), samples([0, 0, 0, 0], [0, 1, 2, 1])]
-    result = evaluate(m, m.state_dict(), tests, torch.full((2, 3), 1 / 3), torch.float32)
+    result = evaluate(m, m.state_dict(), tests, torch.eye(2), torch.full((2, 3), 1 / 3), torch.float32)
     assert result.clients == pytest.approx([1.0, 0.25])
     assert result.accuracy == pytest.approx(0.625)
+
+
+def test_clients_that_are_mixes_of_test_sets() -> None:
+    m = model()
+    tests = [samples([0, 1], [0, 1]), samples([0, 0, 0, 0], [0, 1, 2, 1])]  # 1 and 1/4 are right
+    shares = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.2, 0.8]])
+    result = evaluate(m, m.state_dict(), tests, shares, torch.full((3, 3), 1 / 3), torch.float32)
+    assert result.clients == pytest.approx([1.0, 0.625, 0.4])
+    assert result.accuracy == pytest.approx(0.625)  # each test set once, whoever has it
+
+
+def test_own_models_are_tested_each_on_its_own() -> None:
+    m = model()
+    good, bad = ({k: sign * v for k, v in m.weights().items()} for sign in (1, -1))
+    tests = [samples([0, 1], [0, 1]), samples([2, 2], [2, 2])]
+    result = evaluate(m, [good, bad], tests, torch.eye(2), torch.full((2, 3), 1 / 3), torch.float32)
+    assert (result.clients, result.accuracy) == ([1.0, 0.0], 0.5)
+    common = evaluate(m, [good, bad], tests[:1], None, torch.tensor([[1.0, 0, 0], [0, 1.0, 0]]), torch.float32)
+    assert (common.clients, common.accuracy) == ([1.0, 0.0], 0.5)
 
 
 def line(round: int, accuracy: float | None, worst: float | None = 0.0) -> dict[str, object]:

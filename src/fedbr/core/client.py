@@ -154,9 +154,11 @@ def _steps(
 def _batches(data: TrainData, clients: Sequence[int], round: int, spec: Spec) -> Iterator[Batch]:
     """Every client draws from its own data with its own stream; one gather per step serves all."""
     rngs = [stream(spec.seed, "batches", round, c) for c in clients]
-    index = data.positions(clients, rngs, (spec.local_steps, spec.batch_size))
+    shape = (spec.local_steps, spec.batch_size)
+    index = data.positions(clients, rngs, shape)
+    moves = data.moves([stream(spec.seed, "augment", round, c) for c in clients], shape)
     for step in range(spec.local_steps):
-        yield Batch(*data.see(index[:, step], spec.dtype), step)
+        yield Batch(*data.see(index[:, step], spec.dtype, None if moves is None else moves[:, step]), step)
 
 
 def _summary(losses: Sequence[tuple[Tensor, Tensor]]) -> list[dict[str, float]]:

@@ -41,6 +41,29 @@ class Spec:
 
 
 @dataclass(frozen=True)
+class Augment:
+    """Random crops after padding with zeros, and mirror images: drawn anew whenever a sample is."""
+
+    pad: int
+    flip: bool
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Index:
+        """Return for every sample how far to move it down and right, and whether to mirror it: [*shape, 3]."""
+        return rng.integers((2 * self.pad + 1, 2 * self.pad + 1, 1 + self.flip), size=(*shape, 3))
+
+    def apply(self, x: Tensor, moves: Tensor) -> Tensor:
+        """Move images [..., channels, height, width], all at once."""
+        images, how = x.flatten(0, -4), moves.flatten(0, -2)
+        height, width = images.shape[-2:]
+        rows = torch.arange(height) + how[:, :1]
+        columns = torch.arange(width) + how[:, 1:2]
+        columns = torch.where(how[:, 2:] > 0, columns.flip(1), columns)
+        padded = F.pad(images, (self.pad,) * 4)
+        picked = padded[torch.arange(len(images))[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+        return picked.permute(0, 3, 1, 2).view(x.shape)
+
+
+@dataclass(frozen=True)
 class Samples:
     """Samples in the form in which they are stored (bytes or floats), and how the model sees them."""
 
@@ -48,13 +71,17 @@ class Samples:
     y: Tensor  # [n], classes
     scale: float | Tensor = 1.0  # the model sees x * scale + shift; a tensor broadcasts over a sample
     shift: float | Tensor = 0.0
+    augment: Augment | None = None  # in training only
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def see(self, index: Tensor | slice, dtype: torch.dtype) -> Tensor:
-        """Return samples as the model sees them."""
-        x = self.x[index].to(dtype)
+    def see(self, index: Tensor | slice, dtype: torch.dtype, moves: Tensor | None = None) -> Tensor:
+        """Return samples as the model sees them, augmented if it is said how."""
+        x = self.x[index]
+        if self.augment is not None and moves is not None:
+            x = self.augment.apply(x, moves)
+        x = x.to(dtype)
         if isinstance(self.scale, Tensor) or self.scale != 1.0:
             x = x * self.scale  # not in place: it may still be what is stored
         if isinstance(self.shift, Tensor) or self.shift != 0.0:
@@ -78,16 +105,22 @@ class TrainData:
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
         """Let every client draw from its own samples, with replacement: x [C, *shape, ...], y [C, *shape, K]."""
-        return self.see(self.positions(clients, rngs, shape), dtype)
+        return self.see(self.positions(clients, rngs, shape), dtype, self.moves(rngs, shape))
 
     def positions(self, clients: Sequence[int], rngs: Sequence[np.random.Generator], shape: tuple[int, ...]) -> Tensor:
         """Return which samples every client draws: [C, *shape]."""
         parts = [self.parts[c] for c in clients]
         return torch.from_numpy(np.stack([p[r.integers(len(p), size=shape)] for p, r in zip(parts, rngs, strict=True)]))
 
-    def see(self, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def moves(self, rngs: Sequence[np.random.Generator], shape: tuple[int, ...]) -> Tensor | None:
+        """Return how every client's draws are augmented, if they are: [C, *shape, 3]."""
+        if self.samples.augment is None:
+            return None
+        return torch.from_numpy(np.stack([self.samples.augment.draw(rng, shape) for rng in rngs]))
+
+    def see(self, index: Tensor, dtype: torch.dtype, moves: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return samples as the model sees them, with one-hot labels, for an index of any shape."""
-        return self.samples.see(index, dtype), F.one_hot(self.samples.y[index], self.num_classes).to(dtype)
+        return self.samples.see(index, dtype, moves), F.one_hot(self.samples.y[index], self.num_classes).to(dtype)
 
     def of(self, client: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return all samples of one client and their classes."""

@@ -26,21 +26,30 @@ class Source:
     test: Samples
     num_classes: int
     peak: float = 1.0  # the stored value of a white pixel
+    owner: Index | None = None  # the natural client of each training sample, where there are such
+    test_owner: Index | None = None  # and of each test sample
 
 
 @dataclass(frozen=True, repr=False)
 class Federation:
-    """Clients as index arrays over one array of samples, and one test set for all or one for each client."""
+    """Clients as index arrays over one array of samples, and test sets: one for all, one each, or shared in parts."""
 
     train: TrainData
     tests: Sequence[Samples]
     proxy: Samples | None = None  # public samples that belong to nobody
+    mix: Tensor | None = None  # [clients, tests], if clients are mixes of the test sets
 
     def __post_init__(self) -> None:
-        if len(self.tests) not in (1, len(self.train.parts)):
-            raise InputError(
-                f"tests = {len(self.tests)}: one for all, or one for each of {len(self.train.parts)} clients"
-            )
+        clients = len(self.train.parts)
+        if self.mix is None and len(self.tests) not in (1, clients):
+            raise InputError(f"tests = {len(self.tests)}: one for all, or one for each of {clients} clients")
+
+    @property
+    def shares(self) -> Tensor | None:
+        """What part of a client's distribution each test set is, [clients, tests]; None: there is one for all."""
+        if self.mix is None and len(self.tests) > 1:
+            return torch.eye(len(self.tests))
+        return self.mix
 
     def __repr__(self) -> str:
         return f"Federation({len(self.train.parts)} clients, {len(self.train.samples)} samples of shape {self.shape})"

@@ -31,29 +31,37 @@ def evaluate(
     model: FedModel,
     params: State | Sequence[State],
     tests: Sequence[Samples],
+    shares: Tensor | None,
     label_mix: Tensor,
     dtype: torch.dtype,
 ) -> Evaluation:
-    """Test the global model, or each client's own, on every client's distribution."""
+    """Test the global model, or each client's own, on every client's distribution.
+
+    ``shares`` [clients, tests] says what part of a client's distribution each test set is; None: there is one test
+    set for all, and each class is weighted by its share in the client's own data.
+    """
     clients = len(label_mix)
     models = [params] * clients if isinstance(params, dict) else params
-    each = tests if len(tests) > 1 else [tests[0]] * clients
-    counted: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # of a model on a test set
-    for own, test in zip(models, each, strict=True):
-        if (id(own), id(test)) not in counted:
-            model.set_weights(own)
-            counted[id(own), id(test)] = _hits(model, test, label_mix.shape[1], dtype)
-    hits = [counted[id(own), id(test)] for own, test in zip(models, each, strict=True)]
-    overall = [float(right.sum() / count.sum()) for right, count in hits]
-    if len(tests) > 1:
-        return Evaluation(sum(overall) / clients, list(overall))
-    # One test set for all: weigh each class by its share in the client's own data.
-    right, count = torch.stack([r for r, _ in hits]), hits[0][1]
+    wanted = torch.ones(clients, 1) if shares is None else shares
+    hits: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # of a model on a test set
+    for own, part in zip(models, wanted, strict=True):
+        model.set_weights(own)
+        for t in range(len(tests)):
+            if (id(own), t) not in hits and (part[t] > 0 or isinstance(params, dict)):
+                hits[id(own), t] = _hits(model, tests[t], label_mix.shape[1], dtype)
+    overall = {key: float(right.sum() / count.sum()) for key, (right, count) in hits.items()}
+    each = [
+        sum(float(part[t]) * overall.get((id(own), t), 0.0) for t in range(len(tests)))
+        for own, part in zip(models, wanted, strict=True)
+    ]
+    accuracy = sum(overall.values()) / len(tests) if isinstance(params, dict) else sum(each) / clients
+    if shares is not None:
+        return Evaluation(accuracy, list(each))
+    right, count = torch.stack([hits[id(own), 0][0] for own in models]), hits[id(models[0]), 0][1]
     tested = label_mix.double() * (count > 0)
-    shares = tested.sum(dim=1)
-    scores = ((tested * right / count.clamp(min=1)).sum(dim=1) / shares).tolist()
-    known = [score if share > 0 else None for score, share in zip(scores, shares, strict=True)]
-    return Evaluation(overall[0] if isinstance(params, dict) else sum(overall) / clients, known)
+    covered = tested.sum(dim=1)
+    scores = ((tested * right / count.clamp(min=1)).sum(dim=1) / covered).tolist()
+    return Evaluation(accuracy, [s if c > 0 else None for s, c in zip(scores, covered, strict=True)])
 
 
 def _hits(model: FedModel, test: Samples, num_classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -67,7 +75,8 @@ def _hits(model: FedModel, test: Samples, num_classes: int, dtype: torch.dtype) 
 def definitions(own_tests: bool) -> dict[str, str]:
     """Say in words what each figure of a result means."""
     client = (
-        "accuracy of the global model on the client's own test set"
+        "accuracy of the global model on the client's own test set, or on the test sets that its data are a mix of, "
+        "weighted by their shares"
         if own_tests
         else "accuracy of the global model on the common test set, each class weighted by its share in the client's "
         "training data; null if none of them is in the test set"
@@ -76,7 +85,7 @@ def definitions(own_tests: bool) -> dict[str, str]:
         "model": "the global model; for a stack that keeps each client's own (local), that one in its place, and then "
         "accuracy is the mean over clients",
         "accuracy": "accuracy of the global model after aggregation, "
-        + ("mean over all clients' test sets" if own_tests else "on the common held-out test set"),
+        + ("mean over all test sets" if own_tests else "on the common held-out test set"),
         "accuracy_clients": f"{client}; all clients, whether they took part in the round or not",
         "accuracy_worst": "the smallest of accuracy_clients in that round",
         "accuracy.top5": f"mean of the {BEST_ROUNDS} best evaluated rounds (of fewer, if there are fewer)",
