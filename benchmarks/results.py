@@ -39,7 +39,7 @@ def main(names: list[str]) -> None:
             continue
         PICTURES.mkdir(parents=True, exist_ok=True)
         seeds = len(chosen.train.seeds)
-        title = f"{name}: {chosen.data.clients} clients, {seeds} seeds (mean; lowest to highest)"
+        title = f"{name}: {seeds} seeds (mean; lowest to highest)"
         plots.convergence_picture(curves(ResultFolder.read(folder)), PICTURES / f"{name}.png", title)
         insert(name, f"{head}![accuracy by round](img/{name}.png)\n\n{comparison(results)}")
 

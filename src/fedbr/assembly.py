@@ -20,14 +20,12 @@ from .core.errors import InputError
 from .core.method import Method, check_stack
 from .core.model import FedModel
 from .core.rng import torch_stream
-from .data import Federation, PartitionOptions
+from .data import Federation
 
 
 def federation(recipe: Recipe, seed: int) -> Federation:
     """Make the clients of a recipe; every stack with the same seed has the same ones."""
-    d = recipe.data
-    options = PartitionOptions(d.alpha, d.shards_per_client)
-    return data.load(d.name, d.clients, d.partition, options, d.proxy, seed, d.holdout)
+    return data.load(recipe.data, seed)
 
 
 def job(recipe: Recipe, stack: Stack, clients: Federation, seed: int) -> Job:

@@ -16,7 +16,8 @@ from . import models as model_table
 from .core.errors import InputError, unknown
 from .core.method import Method, check_stack
 from .core.validation import validated
-from .data import DATASETS, PARTITIONS
+from .data import DATASETS, PARTITIONS, DataOptions
+from .data.partition import CLIENTS
 
 
 class Section(BaseModel):
@@ -27,24 +28,28 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
-class DataConfig(Section):
-    name: str = Field("digits", description="data set")
-    path: str = Field("", description="where its files are, for those that need files")
-    clients: int = Field(10, ge=1, description="number of clients")
-    partition: str = Field("lda-prior", description="how samples are dealt to clients")
-    alpha: float = Field(0.1, gt=0, description="lda, lda-prior, quantity: concentration")
-    shards_per_client: int = Field(2, ge=1, description="shards: how many each client gets")
-    proxy: str = Field("", description="public samples for mixtures: photos or noise")
-    holdout: float = Field(0.0, ge=0, lt=1, description="tune on this share of the training samples, not on the test")
+class DataConfig(DataOptions):
+    @model_validator(mode="before")
+    @classmethod
+    def _filled(cls, values: Any) -> Any:
+        """Write down what the data set itself says where the recipe is silent."""
+        if not isinstance(values, dict) or not isinstance(values.get("name", ""), str):
+            return values
+        dataset = DATASETS.get(values.get("name", "digits"))
+        partition = values.get("partition") or (dataset.partition if dataset else "")
+        own = {} if partition == "domains" else {"clients": CLIENTS}
+        return own | values | {"partition": partition}
 
     @model_validator(mode="after")
     def _known(self) -> Self:
         if self.name not in DATASETS:
             raise unknown("data.name", self.name, DATASETS)
-        if self.path:
-            raise InputError(f"data.path = {self.path!r}: {self.name} needs no files")
         if self.partition not in PARTITIONS:
             raise unknown("data.partition", self.partition, PARTITIONS)
+        for key in ("path", "unseen", "rotation", "size"):
+            given, default = getattr(self, key), type(self).model_fields[key].default
+            if given != default and key not in DATASETS[self.name].uses:
+                raise InputError(f"data.{key} = {given!r}: {self.name} has no use for it")
         return self
 
 
@@ -138,7 +143,7 @@ class Recipe(Section):
         labels = [stack.label for stack in self.compare]
         if len(set(labels)) < len(labels):
             raise InputError(f"compare: a label is there twice among {', '.join(labels)}")
-        if (self.train.clients_per_round or 0) > self.data.clients:
+        if self.data.clients is not None and (self.train.clients_per_round or 0) > self.data.clients:
             raise InputError(
                 f"train.clients_per_round = {self.train.clients_per_round}: there are only "
                 f"{self.data.clients} clients (data.clients)"

@@ -21,7 +21,7 @@ from fedbr.core.method import check_stack
 from fedbr.core.rng import torch_stream
 from fedbr.core.server import Server
 from fedbr.core.wire import pack, unpack
-from fedbr.data import PartitionOptions, load
+from fedbr.data import DataOptions, load
 from fedbr.experiment import rounds
 from fedbr.methods import METHODS, build
 from fedbr.models import build as build_model
@@ -134,7 +134,7 @@ def test_seeds_matter_and_cohorts_change_only_the_last_bits(federation: fedbr.Fe
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_cohorts_of_images_agree(stack: str) -> None:
-    federation = load("digits", 10, "lda-prior", PartitionOptions(0.1, 2), "", seed=0)
+    federation = load(DataOptions(), 0)
     options = {"rounds": 2, "local_steps": 3, "width": 0.1, "dtype": "float64", "evaluate_every": 0}
     alone, together = (fedbr.train(federation, "cnn", methods(stack), cohort=c, **options) for c in (1, 10))
     assert alone.loss == pytest.approx(together.loss, rel=1e-9)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedbr.core.stacked import obstacle, plan, run
+from fedbr.core.stacked import Residual, obstacle, plan, run
 
 
 class Block(nn.Module):
@@ -16,6 +16,13 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.tanh(self.linear(x))
+
+
+class Half(Residual):
+    """Its own forward: not to be run by its parts."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / 2
 
 
 IMAGES = (3, 6, 6)
@@ -36,6 +43,18 @@ ARCHITECTURES = {
     "layer norm": (nn.Sequential(nn.Linear(5, 5), nn.LayerNorm(5), Block()), (5,)),
     "nested": (nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3)), nn.Sequential(nn.Flatten(), nn.Linear(64, 2))), IMAGES),
     "odd flatten": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(2), nn.Linear(16, 2)), IMAGES),
+    "residual": (
+        nn.Sequential(
+            Residual(nn.Conv2d(3, 3, 3, padding=1)), nn.ReLU(),
+            Residual(nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)), nn.Conv2d(3, 4, 3, bias=False)),
+            nn.Flatten(), Residual(nn.Linear(64, 2), nn.Sequential(nn.Linear(64, 2), nn.Tanh())),
+        ),
+        IMAGES,
+    ),
+    "residual, only the body on images": (Residual(nn.Conv2d(3, 3, 1), nn.Softmax(2)), IMAGES),
+    "residual, only the shortcut on images": (Residual(nn.Softmax(2), nn.Conv2d(3, 3, 1)), IMAGES),
+    "residual in residual": (nn.Sequential(nn.Linear(5, 5), Residual(nn.Sequential(Residual(Block())))), (5,)),
+    "residual with its own forward": (nn.Sequential(Half(nn.Conv2d(3, 3, 1)), nn.AvgPool2d(2)), IMAGES),
 }  # fmt: skip
 
 

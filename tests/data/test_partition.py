@@ -16,7 +16,7 @@ from scipy.stats import chi2_contingency
 from fedbr.core.errors import InputError
 from fedbr.data.partition import PARTITIONS, PartitionOptions, effective_classes, partition, split_hash
 
-NAMES = sorted(PARTITIONS)
+NAMES = sorted(set(PARTITIONS) - {"domains"})  # which splits nothing: below
 EQUAL = {"iid", "lda", "lda-prior"}
 
 
@@ -252,3 +252,16 @@ def test_split_hash():
     assert split_hash([part.astype(">i4") for part in parts]) == split_hash(parts)
     assert split_hash(parts[::-1]) != split_hash(parts)
     assert split_hash([np.array([0]), np.array([2, 1])]) != split_hash(parts)
+
+
+def test_domains_leave_every_sample_where_it_is():
+    owner = np.array([2, 0, 1, 1, 0, 2, 2])
+    options = PartitionOptions(owner=owner)
+    for clients in (None, 3):
+        parts = partition("domains", np.zeros(7, int), clients, np.random.default_rng(0), options)
+        check(parts, 7, 3)
+        assert [p.tolist() for p in parts] == [[1, 4], [2, 3], [0, 5, 6]]
+    with pytest.raises(InputError, match=r"data.clients = 4: these data name 3 clients"):
+        partition("domains", np.zeros(7, int), 4, np.random.default_rng(0), options)
+    with pytest.raises(InputError, match=r"these data name no clients"):
+        partition("domains", np.zeros(7, int), None, np.random.default_rng(0), PartitionOptions())

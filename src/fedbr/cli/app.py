@@ -11,7 +11,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import InputError, RunError
-from . import bench, list_, report, run
+from . import bench, data, list_, report, run
 
 app = typer.Typer(
     help="Federated learning on heterogeneous data: FedBR, its baselines, and honest comparisons.",
@@ -24,6 +24,7 @@ app.command("run")(run.run)
 app.command("report")(report.report)
 app.command("list")(list_.list_)
 app.command("bench")(bench.bench)
+app.add_typer(data.app, name="data")
 
 SPREAD = {"--set": "=", "--methods": ""}  # options that take several values; what a value has in it
 

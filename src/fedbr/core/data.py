@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -75,6 +75,11 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def only(self, mask: NDArray[np.bool_]) -> Samples:
+        """Return some of the samples."""
+        keep = torch.from_numpy(mask)
+        return replace(self, x=self.x[keep], y=self.y[keep])
 
     def see(self, index: Tensor | slice, dtype: torch.dtype, moves: Tensor | None = None) -> Tensor:
         """Return samples as the model sees them, augmented if it is said how."""

@@ -18,6 +18,22 @@ from .wire import State
 Plan = list[tuple[nn.Module, State]]  # layers in order, each with its stacked weights
 
 
+class Residual(nn.Module):
+    """What ``body`` makes of the input plus what ``shortcut`` makes of it (by default the input itself).
+
+    Several clients run it by its parts, so that the rules reach the layers inside.
+    """
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module | None = None) -> None:
+        super().__init__()
+        self.body = body
+        self.shortcut = nn.Identity() if shortcut is None else shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(x) + self.shortcut(x)
+        return out
+
+
 def plan(module: nn.Module, weights: State, prefix: str, clients: int) -> Plan:
     """List the layers to run; a single client needs no list."""
     if type(module) is nn.Sequential and clients > 1:
@@ -27,14 +43,24 @@ def plan(module: nn.Module, weights: State, prefix: str, clients: int) -> Plan:
 
 def run(layers: Plan, x: Tensor) -> Tensor:
     """Run a plan on [C, B, ...]."""
-    clients, merged = len(x), False
+    clients = len(x)
     if clients == 1:
         for layer, weights in layers:
             x = _plain(layer, weights, x)
         return x
+    x, merged = _run(layers, x, False, clients)
+    return _split(x, clients) if merged else x
+
+
+def _run(layers: Plan, x: Tensor, merged: bool, clients: int) -> tuple[Tensor, bool]:
+    """Run a plan on [C, B, ...], or on merged images [B, C * channels, H, W]; say which of the two came out."""
     for layer, weights in layers:
         kind = type(layer)
-        if kind in POINTWISE:
+        if type(layer) is Residual:
+            around, too = _run(plan(layer.shortcut, weights, "shortcut.", clients), x, merged, clients)
+            x, merged = _run(plan(layer.body, weights, "body.", clients), x, merged, clients)
+            x = x + (around if too is merged else _merge(around) if merged else _split(around, clients))
+        elif kind in POINTWISE:
             x = layer(x)
         elif kind in IMAGE_RULES and (merged or x.dim() == 5):
             x, merged = (x if merged else _merge(x)), True
@@ -42,7 +68,7 @@ def run(layers: Plan, x: Tensor) -> Tensor:
         else:
             x, merged = (_split(x, clients) if merged else x), False
             x = RULES[kind](layer, weights, x) if kind in RULES else _any(layer, weights, x)
-    return _split(x, clients) if merged else x
+    return x, merged
 
 
 def obstacle(module: nn.Module, x: Tensor) -> str | None:

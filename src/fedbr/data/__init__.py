@@ -7,49 +7,87 @@ from dataclasses import dataclass, replace
 
 from ..core.errors import InputError, unknown
 from ..core.rng import stream
-from . import digits, proxy
-from .federation import Federation, Source, hold_out, rotate_clients, split
+from . import cifar, digits, mnist, own, pacs, proxy
+from .federation import Federation, Source, chosen, rotate_clients, rotate_images, split
+from .options import DataOptions
 from .partition import PARTITIONS, PartitionOptions
 
-__all__ = ["DATASETS", "PARTITIONS", "Dataset", "Federation", "PartitionOptions", "load"]
+__all__ = ["DATASETS", "PARTITIONS", "DataOptions", "Dataset", "Federation", "PartitionOptions", "load"]
 
 
 @dataclass(frozen=True)
 class Dataset:
     """How to load a data set, and what to do with its clients once it is split."""
 
-    load: Callable[[], Source]
     summary: str
-    arrange: Callable[[Federation], Federation] = lambda federation: federation
+    load: Callable[[DataOptions], Source]
+    arrange: Callable[[Federation, DataOptions, int], Federation] = lambda federation, options, seed: federation
+    partition: str = "lda-prior"  # where the recipe does not say
+    files: str = ""  # what `fedbr data get` calls its files, for those that need files
+    uses: frozenset[str] = frozenset()  # options of its own
 
 
+def _turned(federation: Federation, options: DataOptions, seed: int) -> Federation:
+    return rotate_clients(federation, 15.0)
+
+
+def _spun(federation: Federation, options: DataOptions, seed: int) -> Federation:
+    return rotate_images(federation, [15.0 * i for i in range(10)], options.rotation, seed)
+
+
+PATH = frozenset({"path"})
 DATASETS: dict[str, Dataset] = {
-    "digits": Dataset(digits.load, "1,797 handwritten digits, 8 x 8 pixels; comes with scikit-learn"),
+    "digits": Dataset("1,797 handwritten digits, 8 x 8 pixels; comes with scikit-learn", lambda o: digits.load()),
     "rotated-digits": Dataset(
-        digits.load,
-        "digits; client i and its test set are rotated by 15 * i degrees",
-        lambda federation: rotate_clients(federation, 15.0),
+        "digits; client i and its test set are rotated by 15 * i degrees", lambda o: digits.load(), _turned
     ),
-}
+    "rotated-mnist": Dataset(
+        "MNIST; client i and its test set are rotated by 15 * i degrees",
+        lambda o: mnist.load(o.path), _turned, files="mnist", uses=PATH,
+    ),
+    "rotated-cifar10": Dataset(
+        "CIFAR-10; every client has its own mix of ten angles, the test set comes at each of them",
+        lambda o: cifar.load10(o.path), _spun, files="cifar10", uses=PATH | {"rotation"},
+    ),
+    "clean-cifar10": Dataset("CIFAR-10 as it is", lambda o: cifar.load10(o.path), files="cifar10", uses=PATH),
+    "cifar100": Dataset(
+        "CIFAR-100, cropped and mirrored at random whenever an image is drawn",
+        lambda o: cifar.load100(o.path), partition="lda", files="cifar100", uses=PATH,
+    ),
+    "pacs": Dataset(
+        "PACS, four styles of images in eight clients: each style in two by class",
+        lambda o: pacs.load(o.path, o.size, o.unseen), partition="domains", files="pacs",
+        uses=PATH | {"size", "unseen"},
+    ),
+    "npz": Dataset(
+        "yours: an .npz with x, y and perhaps x_test, y_test, client", lambda o: own.npz(o.path), uses=PATH
+    ),
+    "folder": Dataset(
+        "yours: images in class folders, or in client/class folders",
+        lambda o: own.folder(o.path, o.size), uses=PATH | {"size"},
+    ),
+}  # fmt: skip
 
 
-def load(
-    name: str,
-    clients: int,
-    partition: str,
-    options: PartitionOptions,
-    proxy_name: str,
-    seed: int,
-    holdout: float = 0.0,
-) -> Federation:
-    """Make the federation of a recipe; with ``holdout`` it is tested on that share of the training samples."""
-    if name not in DATASETS:
-        raise unknown("data.name", name, DATASETS)
-    dataset = DATASETS[name]
-    source = dataset.load()
-    if holdout:
-        train, test = hold_out(source.train, holdout, stream(seed, "holdout"))
-        if not len(test) or not len(train):
-            raise InputError(f"data.holdout = {holdout}: leaves nothing to train or to test on")
-        source = replace(source, train=train, test=test)
-    return dataset.arrange(split(source, clients, partition, options, seed, proxy.load(proxy_name, source)))
+def load(options: DataOptions, seed: int) -> Federation:
+    """Make the federation of a recipe."""
+    if options.name not in DATASETS:
+        raise unknown("data.name", options.name, DATASETS)
+    dataset = DATASETS[options.name]
+    source = dataset.load(options)
+    if options.holdout:
+        source = _tuning(source, options.holdout, seed)
+    knobs = PartitionOptions(options.alpha, options.shards_per_client)
+    name = options.partition or dataset.partition
+    clients = split(source, options.clients, name, knobs, seed, proxy.load(options.proxy, source))
+    return dataset.arrange(clients, options, seed)
+
+
+def _tuning(source: Source, share: float, seed: int) -> Source:
+    """Test on a share of the training samples, so that the test set stays unseen."""
+    held = chosen(source.train.y.numpy(), share, stream(seed, "holdout"))
+    if held.all() or not held.any():
+        raise InputError(f"data.holdout = {share}: leaves nothing to train or to test on")
+    owners = (None, None) if source.owner is None else (source.owner[~held], source.owner[held])
+    test = replace(source.train.only(held), augment=None)
+    return replace(source, train=source.train.only(~held), test=test, owner=owners[0], test_owner=owners[1])

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.data import Index, Samples, TrainData
 from ..core.errors import InputError
 from ..core.rng import stream
+from .datasets import read_dataset
 from .partition import PartitionOptions, effective_classes, partition, split_hash
-from .transforms import rotate
+from .transforms import rotate_each
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,34 @@ class Federation:
         return split(source, clients, partition, options, seed, _public(proxy, train))
 
     @classmethod
+    def from_datasets(
+        cls,
+        train: Any,
+        test: Any,
+        *,
+        clients: int | None = None,
+        partition: str = "lda",
+        alpha: float = 0.1,
+        shards_per_client: int = 2,
+        seed: int = 0,
+        proxy: Any = None,
+        owner: str = "",
+    ) -> Federation:
+        """Take torch data sets of (x, y), or Hugging Face ones with an image (or x) and a label column.
+
+        ``owner`` names a column with natural client ids, for ``partition="domains"``. Everything is read once, here.
+        """
+        x, y, ids = read_dataset(train, "train", owner)
+        x_test, y_test, _ = read_dataset(test, "test")
+        tried, tested = _samples(x, y, "train"), _samples(x_test, y_test, "test")
+        _check_alike(tested, tried, "test", "train")
+        owners = None if ids is None else np.unique(ids, return_inverse=True)[1]
+        peak = 255.0 if tried.x.dtype == torch.uint8 else 1.0
+        source = Source(tried, tested, _num_classes(tried, tested), peak, owners)
+        options = PartitionOptions(alpha, shards_per_client)
+        return split(source, clients, partition, options, seed, _public(proxy, tried))
+
+    @classmethod
     def from_clients(cls, clients: Sequence[tuple[Any, Any]], *, test: Any, proxy: Any = None) -> Federation:
         """Take data that is already per client; ``test`` is one (x, y) for all, or a list with one per client."""
         if not clients:
@@ -136,42 +166,67 @@ class Federation:
 
 def split(
     source: Source,
-    clients: int,
+    clients: int | None,
     name: str,
     options: PartitionOptions,
     seed: int,
     proxy: Samples | None = None,
 ) -> Federation:
     """Give every client its part of a data set."""
+    options = options._replace(owner=source.owner)
     parts = partition(name, source.train.y.numpy(), clients, stream(seed, "partition", name), options)
     train = TrainData(source.train, dict(enumerate(parts)), source.num_classes)
-    return Federation(train, [source.test], proxy)
+    tests = [source.test]
+    if name == "domains" and source.test_owner is not None:
+        tests = [source.test.only(source.test_owner == c) for c in range(len(parts))]
+    return Federation(train, tests, proxy)
 
 
-def hold_out(samples: Samples, share: float, rng: np.random.Generator) -> tuple[Samples, Samples]:
-    """Return what is kept and what is held out: the same share of every class."""
-    classes = samples.y.numpy()
+def chosen(classes: Index, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Choose the same share of every class."""
     held = np.zeros(len(classes), dtype=bool)
     for c in np.unique(classes):
         members = rng.permutation(np.flatnonzero(classes == c))
         held[members[: round(share * len(members))]] = True
-    mask = torch.from_numpy(held)
-    kept, out = (replace(samples, x=samples.x[m], y=samples.y[m]) for m in (~mask, mask))
-    return kept, out
+    return held
+
+
+def hold_out(samples: Samples, share: float, rng: np.random.Generator) -> tuple[Samples, Samples]:
+    """Return what is kept and what is held out: the same share of every class."""
+    held = chosen(samples.y.numpy(), share, rng)
+    return samples.only(~held), samples.only(held)
 
 
 def rotate_clients(federation: Federation, step: float) -> Federation:
     """Rotate client i, its training samples and its copy of the test set, by i * step degrees."""
     train, (test,) = federation.train, federation.tests
-    x = train.samples.x.clone()
-    turned: dict[float, Samples] = {}
+    degrees = np.zeros(len(train.samples))
     for client, part in train.parts.items():
-        degrees = client * step % 360
-        index = torch.from_numpy(part)
-        x[index] = rotate(train.samples.x[index], degrees)
-        turned.setdefault(degrees, replace(test, x=rotate(test.x, degrees)))
-    tests = [turned[client * step % 360] for client in train.parts]
-    return replace(federation, train=replace(train, samples=replace(train.samples, x=x)), tests=tests)
+        degrees[part] = client * step % 360
+    tests = _at_angles(test, [client * step % 360 for client in train.parts])
+    return replace(federation, train=_rotated(train, degrees), tests=tests)
+
+
+def rotate_images(federation: Federation, angles: Sequence[float], concentration: float, seed: int) -> Federation:
+    """Rotate every image by an angle from its client's own mix, drawn from Dir(concentration); test at all angles."""
+    train, (test,) = federation.train, federation.tests
+    degrees, mix = np.zeros(len(train.samples)), torch.zeros(len(train.parts), len(angles))
+    for client, part in train.parts.items():
+        rng = stream(seed, "angles", client)
+        drawn = rng.choice(len(angles), size=len(part), p=rng.dirichlet([concentration] * len(angles)))
+        degrees[part] = np.asarray(angles)[drawn]
+        mix[client] = torch.from_numpy(np.bincount(drawn, minlength=len(angles)) / len(part))
+    return replace(federation, train=_rotated(train, degrees), tests=_at_angles(test, angles), mix=mix)
+
+
+def _rotated(train: TrainData, degrees: NDArray[np.float64]) -> TrainData:
+    return replace(train, samples=replace(train.samples, x=rotate_each(train.samples.x, degrees)))
+
+
+def _at_angles(test: Samples, angles: Sequence[float]) -> list[Samples]:
+    """Return the test set at each angle; where an angle comes again, the same object."""
+    turned = {a: replace(test, x=rotate_each(test.x, np.full(len(test), a))) for a in dict.fromkeys(angles)}
+    return [turned[a] for a in angles]
 
 
 def _samples(x: Any, y: Any, name: str) -> Samples:

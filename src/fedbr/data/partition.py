@@ -22,6 +22,7 @@ class PartitionOptions(NamedTuple):
 
     alpha: float = 0.1
     shards_per_client: int = 2
+    owner: Indices | None = None  # the natural client of each sample
 
 
 Partitioner = Callable[[Labels, int, np.random.Generator, PartitionOptions], list[Indices]]
@@ -142,6 +143,12 @@ def _quantity(labels: Labels, clients: int, rng: np.random.Generator, options: P
     return _cut(_shuffled(labels, rng), 1 + np.diff(edges, prepend=0))
 
 
+def _domains(labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions) -> list[Indices]:
+    """Leave every sample with the client that the data name: no split at all."""
+    assert options.owner is not None
+    return [np.flatnonzero(options.owner == c) for c in range(clients)]
+
+
 PARTITIONS: dict[str, Partitioner] = {
     "iid": _iid,
     "lda": _lda,
@@ -149,15 +156,20 @@ PARTITIONS: dict[str, Partitioner] = {
     "classwise": _classwise,
     "shards": _shards,
     "quantity": _quantity,
+    "domains": _domains,
 }
+CLIENTS = 10  # where neither the recipe nor the data say how many
 
 
 def partition(
-    name: str, labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
+    name: str, labels: Labels, clients: int | None, rng: np.random.Generator, options: PartitionOptions
 ) -> list[Indices]:
     """Return the sorted sample indices of each client."""
     if name not in PARTITIONS:
         raise unknown("data.partition", name, PARTITIONS)
+    if name == "domains":
+        clients = _natural(clients, options.owner)
+    clients = CLIENTS if clients is None else clients
     if not isinstance(clients, int | np.integer) or clients < 1:
         raise InputError(f"data.clients = {clients}: must be a whole number of at least 1")
     if clients > len(labels):
@@ -165,6 +177,17 @@ def partition(
             f"data.clients = {clients}: only {len(labels)} training samples; at most one client per sample"
         )
     return PARTITIONS[name](labels, clients, rng, options)
+
+
+def _natural(clients: int | None, owner: Indices | None) -> int:
+    """Return the number of clients that the data name."""
+    if owner is None:
+        others = ", ".join(n for n in PARTITIONS if n != "domains")
+        raise InputError(f"data.partition = 'domains': these data name no clients; use {others}")
+    count = int(owner.max()) + 1
+    if clients not in (None, count):
+        raise InputError(f"data.clients = {clients}: these data name {count} clients; leave it out, or split otherwise")
+    return count
 
 
 def effective_classes(labels: Labels) -> float:

@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
+from .files import cached
+
 _CHUNK = 2**22  # values per grid_sample call: 16 MB in float32
+
+
+_WORTH_KEEPING = 2**21  # values from which a rotation is kept on disk
+
+
+def rotate_each(images: Tensor, degrees: NDArray[np.float64]) -> Tensor:
+    """Rotate every image by its own angle; of many images, the result is kept on disk for the next time."""
+
+    def turn() -> dict[str, NDArray[np.generic]]:
+        turned = images.clone()
+        for angle in np.unique(degrees):
+            index = torch.from_numpy(np.flatnonzero(degrees == angle))
+            turned[index] = rotate(images[index], float(angle))
+        return {"x": turned.numpy()}
+
+    if images.numel() < _WORTH_KEEPING:
+        return torch.from_numpy(turn()["x"])
+    what = f"rotate {images.dtype} {tuple(images.shape)}"
+    return torch.from_numpy(cached([what, images.numpy().tobytes(), degrees.tobytes()], turn)["x"])
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:

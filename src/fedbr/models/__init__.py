@@ -17,10 +17,14 @@ from ..core.method import trained
 from ..core.model import FedModel
 from ..core.validation import validated
 from .base import ModelSpec
+from .cct import CCT
 from .cnn import CNN
 from .mlp import MLP
+from .resnet18_gn import ResNet18GN
+from .resnet20_gn import ResNet20GN
+from .vgg11 import VGG11
 
-MODELS: dict[str, type[ModelSpec]] = {cls.name: cls for cls in (CNN, MLP)}
+MODELS: dict[str, type[ModelSpec]] = {cls.name: cls for cls in (CNN, MLP, VGG11, CCT, ResNet18GN, ResNet20GN)}
 
 
 def build(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int) -> FedModel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
+from torch import nn
 
 from ..core.errors import InputError
 from ..core.model import FedModel
@@ -30,3 +31,18 @@ class ModelSpec(BaseModel):
                 "reshape the samples, or use model.name = 'mlp'"
             )
         return shape[0], shape[1], shape[2]
+
+
+def scaled(channels: int, width: float) -> int:
+    """Return channels times width, rounded to a multiple of 8 and at least 8."""
+    return 8 * max(1, round(channels * width / 8))
+
+
+def he_normal(model: FedModel) -> FedModel:
+    """Draw the convolutions as He et al. (2015) do, which keeps the scale of what ReLUs let through."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return model

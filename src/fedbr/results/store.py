@@ -183,6 +183,8 @@ class ResultFolder:
 
     def _check_same(self) -> None:
         there = _read_toml(self.path / "recipe.toml")
+        with contextlib.suppress(InputError):  # an older version's recipe: what it did not know has its default
+            there = tomllib.loads(parse(there).to_toml())
         here = tomllib.loads(self.recipe.to_toml())
         if there != here:
             key, *values = next(_differences(there, here))

@@ -150,7 +150,7 @@ def about(results: dict[str, Any]) -> str:
     seeds = train["seeds"]
     alpha = f" (alpha {data['alpha']:g})" if data["partition"] in ("lda", "lda-prior", "quantity") else ""
     return (
-        f"{data['name']}: {data['clients']} clients, {data['partition']}{alpha}, "
+        f"{data['name']}: {len(runs[0]['split']['sizes'])} clients, {data['partition']}{alpha}, "
         f"{statistics.fmean(effective):.1f} effective classes each; {recipe['model']['name']}, "
         f"{train['rounds']} rounds of {train['local_steps']} steps, lr {train['lr']:g}, "
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"

@@ -1,0 +1,358 @@
+"""Data sets from files: tiny ones that the test makes, and the real ones where they are at hand."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fedbr
+from fedbr import config
+from fedbr.core.data import Augment
+from fedbr.data import DATASETS, DataOptions, cifar, load, mnist, pacs
+from fedbr.data.transforms import rotate
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+real = pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not here")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDBR_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.delenv("FEDBR_DATA", raising=False)
+
+
+def make_mnist(folder: Path, train: int = 60, test: int = 20) -> None:
+    rng = np.random.default_rng(0)
+    for prefix, count in (("train", train), ("t10k", test)):
+        images = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        head = struct.pack(">BBBBIII", 0, 0, 8, 3, count, 28, 28)
+        (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(head + images.tobytes()))
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(
+            struct.pack(">BBBBI", 0, 0, 8, 1, count) + labels.tobytes()
+        )
+
+
+def make_cifar(folder: Path, name: str, files: dict[str, int], label_bytes: int, classes: int) -> None:
+    rng = np.random.default_rng(1)
+    with tarfile.open(folder / f"{name}-binary.tar.gz", "w:gz") as tar:
+        for file, count in files.items():
+            table = rng.integers(0, 256, (count, label_bytes + 3072), dtype=np.uint8)
+            table[:, 0] = 0
+            table[:, label_bytes - 1] = np.arange(count) % classes
+            info = tarfile.TarInfo(f"{name}-batches-bin/{file}")
+            info.size = table.size
+            tar.addfile(info, io.BytesIO(table.tobytes()))
+
+
+def make_pacs(folder: Path, each: int = 5) -> None:
+    rng = np.random.default_rng(2)
+    with zipfile.ZipFile(folder / "PACS.zip", "w") as archive:
+        for domain in pacs.DOMAINS:
+            for label in pacs.CLASSES:
+                for i in range(each):
+                    blob = io.BytesIO()
+                    Image.fromarray(rng.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(blob, "PNG")
+                    archive.writestr(f"PACS/{domain}/{label}/pic_{i}.png", blob.getvalue())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """All four data sets, tiny."""
+    make_mnist(tmp_path)
+    make_cifar(tmp_path, "cifar-10", {**{f"data_batch_{i}.bin": 20 for i in range(1, 6)}, "test_batch.bin": 20}, 1, 10)
+    make_cifar(tmp_path, "cifar-100", {"train.bin": 200, "test.bin": 100}, 2, 100)
+    make_pacs(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [n for n in DATASETS if DATASETS[n].files])
+def test_every_data_set_with_files_trains_from_a_recipe(folder: Path, name: str, tmp_path: Path) -> None:
+    recipe = config.parse(
+        {
+            "data": {"name": name, "path": str(folder)}, "model": {"name": "mlp", "hidden": [4]},
+            "train": {"rounds": 1, "local_steps": 1, "batch_size": 2}, "compare": [{"label": "FedAvg", "methods": []}],
+        }
+    )  # fmt: skip
+    from fedbr import experiment
+
+    (run,) = experiment.run(recipe, tmp_path / "out")["runs"]
+    assert run["finished"]
+    assert len(run["split"]["sizes"]) == (8 if name == "pacs" else 10)
+
+
+def test_mnist_is_read_and_every_client_and_its_test_set_is_turned(folder: Path) -> None:
+    source = mnist.load(str(folder))
+    federation = load(DataOptions(name="rotated-mnist", path=str(folder), clients=10), 3)
+    assert federation.shape == (1, 28, 28)
+    for client, part in federation.train.parts.items():
+        index = torch.from_numpy(part)
+        assert torch.equal(federation.train.samples.x[index], rotate(source.train.x[index], 15.0 * client))
+        assert torch.equal(federation.tests[client].x, rotate(source.test.x, 15.0 * client))
+
+
+def test_rotated_cifar_has_an_angle_for_every_image_and_tests_at_all_angles(folder: Path) -> None:
+    options = DataOptions(name="rotated-cifar10", path=str(folder), clients=5, rotation=1.0)
+    federation = load(options, 0)
+    source = cifar.load10(str(folder))
+    assert len(federation.tests) == 10
+    for i, test in enumerate(federation.tests):
+        assert torch.equal(test.x, rotate(source.test.x, 15.0 * i))
+    turned = torch.stack([rotate(source.train.x, 15.0 * i) for i in range(10)])
+    shares = federation.shares
+    assert shares is not None
+    for client, part in federation.train.parts.items():
+        same = (turned[:, part] == federation.train.samples.x[part]).flatten(2).all(dim=2)  # [angles, images]
+        assert (same.sum(dim=0) == 1).all()
+        assert torch.allclose(shares[client], same.float().mean(dim=1))
+    assert len({tuple(row.tolist()) for row in shares}) == 5  # a mix of one's own
+    with pytest.raises(fedbr.InputError, match=r"data.rotation = 0.5: clean-cifar10 has no use for it"):
+        config.load("digits", ["data.name=clean-cifar10", "data.rotation=0.5"])
+
+
+def test_cifar_is_normalised_and_cifar100_has_fine_labels(folder: Path) -> None:
+    ten, hundred = cifar.load10(str(folder)), cifar.load100(str(folder))
+    assert (len(ten.train), len(ten.test), len(hundred.train), len(hundred.test)) == (100, 20, 200, 100)
+    assert hundred.train.y.tolist() == [i % 100 for i in range(200)]
+    assert hundred.train.augment == Augment(pad=4, flip=True)
+    assert hundred.test.augment is None
+    x = ten.train.see(slice(0, 3), torch.float64)
+    mean, spread = (np.array(m)[:, None, None] for m in cifar.MOMENTS_10)
+    assert np.allclose(x, (ten.train.x[:3].numpy() / 255 - mean) / spread, atol=1e-5)
+
+
+def test_augmentation_crops_and_mirrors_as_written_out() -> None:
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.integers(0, 256, (2, 3, 3, 6, 7), dtype=np.uint8))
+    augment = Augment(pad=2, flip=True)
+    moves = torch.from_numpy(augment.draw(np.random.default_rng(1), (2, 3)))
+    assert moves.shape == (2, 3, 3)
+    got = augment.apply(x, moves)
+    assert got.dtype == torch.uint8
+    for i in range(2):
+        for j in range(3):
+            down, right, mirrored = moves[i, j].tolist()
+            padded = np.pad(x[i, j].numpy(), ((0, 0), (2, 2), (2, 2)))
+            wanted = padded[:, down : down + 6, right : right + 7]
+            assert np.array_equal(got[i, j], wanted[:, :, ::-1] if mirrored else wanted)
+    many = augment.draw(np.random.default_rng(2), (2000,))
+    assert set(many[:, 0]) == set(many[:, 1]) == set(range(5))
+    assert 0.45 < many[:, 2].mean() < 0.55
+    assert Augment(pad=0, flip=False).draw(np.random.default_rng(0), (5,)).sum() == 0
+
+
+def test_augmentation_is_fresh_on_every_draw_and_does_not_depend_on_workers(folder: Path) -> None:
+    federation = load(DataOptions(name="cifar100", path=str(folder), partition="lda", clients=4), 0)
+    rngs = [np.random.default_rng(0) for _ in range(2)]
+    first, second = (federation.train.draw([0, 1], rngs, (64,), torch.float32)[0] for _ in range(2))
+    assert first.shape == (2, 64, 3, 32, 32)
+    assert not torch.equal(first, second)
+    options: dict[str, Any] = {"rounds": 2, "local_steps": 2, "batch_size": 4, "hidden": (3,), "cohort": 2}
+    one, two = (fedbr.train(federation, "mlp", [fedbr.FedBR(mean_of=2)], workers=w, **options) for w in (1, 2))
+    assert one.loss == two.loss
+
+
+def test_pacs_has_eight_clients_and_their_own_tests(folder: Path) -> None:
+    federation = load(DataOptions(name="pacs", path=str(folder), partition="domains"), 0)
+    assert (federation.shape, federation.num_classes, len(federation.train.parts)) == ((3, 32, 32), 7, 8)
+    assert federation.sizes == [16, 12] * 4
+    assert [len(t) for t in federation.tests] == [4, 3] * 4
+    for client, part in federation.train.parts.items():
+        classes = set(federation.train.samples.y[part].tolist())
+        assert classes == ({0, 1, 2, 3} if client % 2 == 0 else {4, 5, 6})
+        assert set(federation.tests[client].y.tolist()) == classes
+    seen = federation.train.samples.see(slice(None), torch.float32)
+    assert -1 <= seen.min() < -0.5 < 0.5 < seen.max() <= 1
+    unseen = load(DataOptions(name="pacs", path=str(folder), partition="domains", unseen="photo"), 0)
+    assert unseen.sizes == [16, 12] * 3
+    assert [len(t) for t in unseen.tests] == [35]
+    by_lda = load(DataOptions(name="pacs", path=str(folder), partition="lda", clients=5), 0)
+    assert len(by_lda.train.parts) == 5
+    with pytest.raises(fedbr.InputError, match=r"data.unseen = 'phot'.*photo"):
+        load(DataOptions(name="pacs", path=str(folder), partition="domains", unseen="phot"), 0)
+
+
+def save(path: Path, **arrays: Any) -> str:
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def test_npz_with_everything(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (30, 9, 9, 3), dtype=np.uint8)  # channels last
+    y, client = np.array(["cat", "dog", "owl"] * 10), np.array(["b", "a"] * 15)
+    path = save(tmp_path / "a.npz", x=x, y=y, x_test=x[:7], y_test=y[:7], client=client)
+    federation = load(DataOptions(name="npz", path=path, partition="domains"), 0)
+    assert federation.shape == (3, 9, 9)
+    assert [p.tolist() for p in federation.train.parts.values()] == [list(range(1, 30, 2)), list(range(0, 30, 2))]
+    assert torch.equal(federation.train.samples.x[4], torch.from_numpy(x[4]).permute(2, 0, 1))
+    assert federation.train.samples.y[:4].tolist() == [0, 1, 2, 0]
+    assert [len(t) for t in federation.tests] == [7]
+    assert federation.train.samples.see(slice(None), torch.float32).max() <= 1
+
+
+def test_npz_without_a_test_set_holds_one_out(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    path = save(tmp_path / "a.npz", x=rng.normal(size=(100, 5)), y=np.arange(100) % 4, client=np.arange(100) % 2)
+    federation = load(DataOptions(name="npz", path=path, partition="lda", clients=3), 0)
+    assert sum(federation.sizes) == 80
+    assert torch.bincount(federation.tests[0].y).tolist() == [5] * 4
+    natural = load(DataOptions(name="npz", path=path, partition="domains"), 0)
+    assert [len(t) for t in natural.tests] == [10, 10]  # each client its own
+    tuning = load(DataOptions(name="npz", path=path, partition="domains", holdout=0.25), 1)
+    assert sum(tuning.sizes) == 60
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": np.zeros((3, 2))}, "has no array 'y', only x"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros(4, int)}, "y has shape (4,)"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros(3, int), "x_test": np.zeros((3, 2))}, "go together"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros(3, int), "client": np.zeros(2, int)}, "client has shape (2,)"),
+        ({"x": np.full((30, 2), np.nan), "y": np.zeros(30, int)}, "not finite"),
+        ({"x": np.zeros((30, 2), complex), "y": np.zeros(30, int)}, "complex128"),
+        ({"x": np.array([{}]), "y": np.zeros(1, int)}, "not an .npz of plain arrays"),
+        ({"x": np.zeros((1, 2)), "y": np.zeros(1, int)}, "too few"),
+    ],
+)
+def test_wrong_npz_files_are_refused_in_words(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
+    path = save(tmp_path / "a.npz", **arrays)
+    with pytest.raises(fedbr.InputError) as caught:
+        load(DataOptions(name="npz", path=path, partition="iid", clients=2), 0)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def png(path: Path, shade: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (10, 8), shade).save(path)
+
+
+def test_folders_of_classes_and_of_clients(tmp_path: Path) -> None:
+    for i in range(10):
+        for c, label in enumerate(("class2", "class10")):
+            png(tmp_path / "plain" / label / f"{i}.png", 20 * c + i)
+            png(tmp_path / "sites" / f"site{i % 2}" / label / f"{i}.png", 20 * c + i)
+    plain = load(DataOptions(name="folder", path=str(tmp_path / "plain"), partition="lda", clients=3, size=16), 0)
+    assert (plain.shape, plain.num_classes, sum(plain.sizes)) == ((3, 16, 16), 2, 16)
+    dark = plain.train.samples.x.flatten(1).float().mean(dim=1) < 20
+    assert torch.equal(dark, plain.train.samples.y == 0)  # class2 before class10
+    sites = load(DataOptions(name="folder", path=str(tmp_path / "sites"), partition="domains"), 0)
+    assert sites.sizes == [8, 8]
+    assert [len(t) for t in sites.tests] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("rotated-mnist", lambda p: (p / "train-images-idx3-ubyte.gz").unlink(), "train-images-idx3-ubyte"),
+        (
+            "rotated-mnist",
+            lambda p: (p / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x14123"),
+            "byte 11",
+        ),
+        ("clean-cifar10", lambda p: (p / "cifar-10-binary.tar.gz").write_bytes(b"nothing"), "cifar-10-binary.tar.gz"),
+        ("cifar100", lambda p: (p / "cifar-100-binary.tar.gz").unlink(), "fedbr data get cifar100"),
+        ("pacs", lambda p: (p / "PACS.zip").rename(p / "other.zip"), "PACS"),
+    ],
+)
+def test_missing_and_broken_files_are_named(folder: Path, name: str, change: Callable[[Path], Any], words: str) -> None:
+    change(folder)
+    with pytest.raises(fedbr.InputError) as caught:
+        load(DataOptions(name=name, path=str(folder), partition=DATASETS[name].partition), 0)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_folder_can_come_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(fedbr.InputError, match=r"fedbr data get mnist.*data.path or \$FEDBR_DATA"):
+        load(DataOptions(name="rotated-mnist", clients=2), 0)
+    monkeypatch.setenv("FEDBR_DATA", str(folder))
+    assert len(load(DataOptions(name="rotated-mnist", clients=2), 0).train.samples) == 60
+
+
+class Pairs(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
+    """A torch data set as people write them."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        return torch.full((1, 4, 4), float(i)), i % 3
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    """What a Hugging Face data set gives: rows with a picture, a label and whatever else."""
+    return [
+        {"image": Image.new("RGB", (5, 4), (i, 0, 0)), "label": i % 3, "hospital": "AB"[i % 2]} for i in range(count)
+    ]
+
+
+def test_data_set_objects_of_others() -> None:
+    federation = fedbr.Federation.from_datasets(Pairs(30), Pairs(9), clients=3, partition="iid")
+    assert (federation.shape, federation.num_classes, federation.sizes) == ((1, 4, 4), 3, [10, 10, 10])
+    assert federation.train.samples.x[7].unique().tolist() == [7.0]
+    by_hospital = fedbr.Federation.from_datasets(rows(20), rows(6), partition="domains", owner="hospital")
+    assert (by_hospital.shape, by_hospital.sizes) == ((3, 4, 5), [10, 10])
+    assert [p.tolist() for p in by_hospital.train.parts.values()] == [list(range(0, 20, 2)), list(range(1, 20, 2))]
+    fedbr.train(by_hospital, "mlp", rounds=1, local_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("train", "options", "words"),
+    [
+        (iter([1]), {}, "map-style"),
+        ([], {}, "empty"),
+        ([1, 2], {}, "pairs (x, y)"),
+        ([{"picture": 1, "label": 0}], {}, "one of image"),
+        (rows(3), {"owner": "ward"}, "no column 'ward', only image, label, hospital"),
+        (Pairs(3), {"owner": "ward"}, "has no columns"),
+        ([(np.zeros((1, 2)), 0), (np.zeros((1, 3)), 0)], {}, "different shapes"),
+    ],
+)
+def test_wrong_data_set_objects_are_refused_in_words(train: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(fedbr.InputError) as caught:
+        fedbr.Federation.from_datasets(train, Pairs(3), **options)
+    assert words in str(caught.value)
+
+
+def test_ten_thousand_clients_are_index_arrays() -> None:
+    x = torch.zeros(60000, 1, 28, 28, dtype=torch.uint8)
+    federation = fedbr.Federation.from_arrays(
+        x, torch.arange(60000) % 10, x[:10], torch.arange(10), clients=10000, partition="iid"
+    )
+    assert federation.train.samples.x.data_ptr() == x.data_ptr()
+    assert federation.train.samples.x.dtype == torch.uint8
+    assert len(federation.train.parts) == 10000
+
+
+@real
+def test_the_real_files() -> None:
+    federation = load(DataOptions(name="rotated-mnist", path=str(SHARED), clients=10), 0)
+    assert len(federation.train.samples) == 60000
+    assert [len(t) for t in federation.tests] == [10000] * 10
+    ten = load(DataOptions(name="clean-cifar10", path=str(SHARED), clients=10), 0)
+    assert (len(ten.train.samples), len(ten.tests[0])) == (5000, 2000)
+    hundred = load(DataOptions(name="cifar100", path=str(SHARED), partition="lda", clients=10), 0)
+    assert torch.bincount(hundred.train.samples.y).tolist() == [60] * 100
+    styles = load(DataOptions(name="pacs", path=str(SHARED / "PACS-32px.zip"), partition="domains"), 0)
+    assert sum(styles.sizes) + sum(len(t) for t in styles.tests) == 9991
+    with pytest.raises(fedbr.InputError, match="more than once"):
+        load(DataOptions(name="pacs", path=str(SHARED), partition="domains"), 0)
+    assert os.environ["FEDBR_CACHE"]
