@@ -53,7 +53,7 @@ def _entries(kind: Kind) -> list[tuple[str, str, list[str]]]:
             )
         ]
     if kind is Kind.data:
-        return [(name, dataset.summary, []) for name, dataset in DATASETS.items()] + [
+        return [(name, dataset.summary, _about(dataset)) for name, dataset in DATASETS.items()] + [
             ("options", "of every data set, in the recipe's [data]", _fields(config.DataConfig))
         ]
     if kind is Kind.partitions:
@@ -67,6 +67,13 @@ def _entries(kind: Kind) -> list[tuple[str, str, list[str]]]:
     return [(name, config.headline(name), []) for name in config.shipped()] + [
         (f"[{name}]", "keys of this section of a recipe", _fields(section)) for name, section in sections.items()
     ]
+
+
+def _about(dataset: Any) -> list[str]:
+    lines = [f"partition, unless the recipe says another: {dataset.partition}"]
+    if dataset.files:
+        lines.append(f"needs files: fedbr data get {dataset.files}")
+    return lines + ([f"paper: {dataset.paper}"] if dataset.paper else [])
 
 
 def _methods() -> list[tuple[str, str, list[str]]]:

@@ -15,16 +15,20 @@ from .partition import PARTITIONS, PartitionOptions
 __all__ = ["DATASETS", "PARTITIONS", "DataOptions", "Dataset", "Federation", "PartitionOptions", "load"]
 
 
+Arrange = Callable[[Federation, DataOptions, int], Federation]
+
+
 @dataclass(frozen=True)
 class Dataset:
     """How to load a data set, and what to do with its clients once it is split."""
 
     summary: str
     load: Callable[[DataOptions], Source]
-    arrange: Callable[[Federation, DataOptions, int], Federation] = lambda federation, options, seed: federation
+    arrange: Arrange = lambda federation, options, seed: federation
     partition: str = "lda-prior"  # where the recipe does not say
     files: str = ""  # what `fedbr data get` calls its files, for those that need files
     uses: frozenset[str] = frozenset()  # options of its own
+    paper: str = ""
 
 
 def _turned(federation: Federation, options: DataOptions, seed: int) -> Federation:
@@ -36,28 +40,37 @@ def _spun(federation: Federation, options: DataOptions, seed: int) -> Federation
 
 
 PATH = frozenset({"path"})
+DIGITS = "Alpaydin, Kaynak. Optical Recognition of Handwritten Digits, UCI 1998"
+CIFAR = "Krizhevsky. Learning Multiple Layers of Features from Tiny Images, 2009"
 DATASETS: dict[str, Dataset] = {
-    "digits": Dataset("1,797 handwritten digits, 8 x 8 pixels; comes with scikit-learn", lambda o: digits.load()),
+    "digits": Dataset(
+        "1,797 handwritten digits, 8 x 8 pixels; comes with scikit-learn", lambda o: digits.load(), paper=DIGITS
+    ),
     "rotated-digits": Dataset(
-        "digits; client i and its test set are rotated by 15 * i degrees", lambda o: digits.load(), _turned
+        "digits; client i and its test set are rotated by 15 * i degrees",
+        lambda o: digits.load(), _turned, paper=DIGITS,
     ),
     "rotated-mnist": Dataset(
         "MNIST; client i and its test set are rotated by 15 * i degrees",
         lambda o: mnist.load(o.path), _turned, files="mnist", uses=PATH,
+        paper="LeCun, Bottou, Bengio, Haffner. Gradient-Based Learning Applied to Document Recognition, 1998",
     ),
     "rotated-cifar10": Dataset(
         "CIFAR-10; every client has its own mix of ten angles, the test set comes at each of them",
-        lambda o: cifar.load10(o.path), _spun, files="cifar10", uses=PATH | {"rotation"},
+        lambda o: cifar.load10(o.path), _spun, files="cifar10", uses=PATH | {"rotation"}, paper=CIFAR,
     ),
-    "clean-cifar10": Dataset("CIFAR-10 as it is", lambda o: cifar.load10(o.path), files="cifar10", uses=PATH),
+    "clean-cifar10": Dataset(
+        "CIFAR-10 as it is", lambda o: cifar.load10(o.path), files="cifar10", uses=PATH, paper=CIFAR
+    ),
     "cifar100": Dataset(
         "CIFAR-100, cropped and mirrored at random whenever an image is drawn",
-        lambda o: cifar.load100(o.path), partition="lda", files="cifar100", uses=PATH,
+        lambda o: cifar.load100(o.path), partition="lda", files="cifar100", uses=PATH, paper=CIFAR,
     ),
     "pacs": Dataset(
         "PACS, four styles of images in eight clients: each style in two by class",
         lambda o: pacs.load(o.path, o.size, o.unseen), partition="domains", files="pacs",
         uses=PATH | {"size", "unseen"},
+        paper="Li, Yang, Song, Hospedales. Deeper, Broader and Artier Domain Generalization, ICCV 2017",
     ),
     "npz": Dataset(
         "yours: an .npz with x, y and perhaps x_test, y_test, client", lambda o: own.npz(o.path), uses=PATH
