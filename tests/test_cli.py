@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file
 
@@ -333,3 +334,62 @@ def test_a_second_process_is_kept_out(tmp_path: Path, capsys: pytest.CaptureFixt
     finally:
         process.kill()
         process.communicate()
+
+
+def test_data_check_and_show(command: Command, tmp_path: Path) -> None:
+    checked = command("data", "check", "digits")
+    assert checked.returncode == 0, checked.stderr
+    for word in ("1,438 samples of 1 x 8 x 8", "359 samples", "10 of 10 classes", "sha256"):
+        assert word in checked.stdout
+    picture = tmp_path / "split.png"
+    shown = command("data", "show", "rotated-digits", "--clients", "3", "--alpha", "0.5", "--out", str(picture))
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.count("effective classes") == 3
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (("data", "check", "mnits"), "'mnits' is unknown"),
+        (("data", "check", "rotated-mnist", "--path", "no/such/folder"), "fedbr data get mnist"),
+        (("data", "show", "digits", "--partition", "domains"), "these data name no clients"),
+        (("data", "show", "digits", "--alpha", "0"), "data.alpha = 0"),
+        (("data", "show", "digits", "--out", "x.txt"), ".png or .svg"),
+        (("data", "show", "digits", "--unseen", "photo"), "digits has no use for it"),
+        (("data", "get", "pacs"), "<domain>/<class>/<image>"),
+        (("data", "get", "nonsense"), "nonsense"),
+        (("run", "digits", "--methods", "local+fedbr"), "with 'local' clients train alone"),
+        (("run", "digits", "--methods", "mixup+mixup"), "twice"),
+        (("run", "digits", "--methods", "moon", "--set", "moon.tau=0"), "moon.tau = 0"),
+        (("bench", "--methods", "fedbrr"), "fedbrr"),
+    ],
+)
+def test_wrong_lines_about_methods_and_data(
+    command: Command, tmp_path: Path, line: tuple[str, ...], words: str
+) -> None:
+    done = command(*line, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_list_methods_has_parameters_bytes_and_papers(command: Command) -> None:
+    done = command("list", "methods")
+    assert done.returncode == 0
+    for words in ("mu = 0.1", "1.00x FedAvg up, 2.00x down", "once 528.0 kB down", "paper: Karimireddy et al."):
+        assert words in done.stdout
+
+
+def test_a_run_with_own_data_and_natural_clients(command: Command, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "mine.npz", x=rng.random((60, 5)), y=np.arange(60) % 3, client=np.arange(60) // 20)
+    (tmp_path / "mine.toml").write_text(
+        'data = { name = "npz", path = "mine.npz", partition = "domains" }\nmodel = { name = "mlp" }\n'
+        'train = { rounds = 2, local_steps = 2 }\n[[compare]]\nlabel = "S"\nmethods = ["mixup", "scaffold"]\n'
+    )
+    done = command("run", "mine.toml", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "npz: 3 clients, domains" in done.stdout
+    assert command("report", "out", cwd=tmp_path).returncode == 0
