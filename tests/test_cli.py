@@ -363,6 +363,10 @@ def test_data_check_and_show(command: Command, tmp_path: Path) -> None:
         (("run", "digits", "--methods", "mixup+mixup"), "twice"),
         (("run", "digits", "--methods", "moon", "--set", "moon.tau=0"), "moon.tau = 0"),
         (("bench", "--methods", "fedbrr"), "fedbrr"),
+        (("run", "digits", "--set", "fedbrr.lam=1"), "did you mean 'fedbr'?"),
+        (("run", "digits", "--methods", "scaffold", "--set", "scaffold.x=1"), "there are no such"),
+        (("data", "check", "digits", "--path", "x"), "has no use for it"),
+        (("data", "get", "digits"), "needs no files"),
     ],
 )
 def test_wrong_lines_about_methods_and_data(
@@ -393,3 +397,26 @@ def test_a_run_with_own_data_and_natural_clients(command: Command, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert "npz: 3 clients, domains" in done.stdout
     assert command("report", "out", cwd=tmp_path).returncode == 0
+
+
+def test_stacks_may_be_written_as_tables_print_them() -> None:
+    from fedbr import config
+
+    assert config.load("digits", stacks=["Mixup + FedBR"]) == config.load("digits", stacks=["mixup+fedbr"])
+
+
+def test_other_data_under_the_same_name_are_noticed(command: Command, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, 5)), np.arange(60) % 3
+    np.savez(tmp_path / "mine.npz", x=x, y=y)
+    (tmp_path / "r.toml").write_text(
+        'data = { name = "npz", path = "mine.npz" }\nmodel = { name = "mlp" }\n'
+        'train = { rounds = 2, local_steps = 2 }\n[[compare]]\nlabel = "S"\nmethods = []\n'
+    )
+    line = ("run", "r.toml", "--out", "out")
+    assert command(*line, cwd=tmp_path).returncode == 0
+    (tmp_path / "out" / "runs" / "S-0" / "model.safetensors").unlink()  # as if it had been stopped before the end
+    np.savez(tmp_path / "mine.npz", x=1 - x, y=y)
+    done = command(*line, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "began with other data" in done.stderr

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from . import experiment, models
@@ -116,6 +117,9 @@ def train(
         backend = connect(job, federation, choose(job.model, job.spec, settings.cohort), pool)
         lines = list(experiment.rounds(server, backend, federation, 1, settings.rounds, settings.evaluate_every))
     kept = server.models(backend.states)
+    samples = federation.train.samples
+    if samples.x.dtype == torch.uint8:
+        job.model.bytes_seen_as = samples.scale, samples.shift
     own = [] if isinstance(kept, dict) else [_final(job.model, weights) for weights in kept]
     return Run(_final(job.model, server.params), lines, own)
 

@@ -194,9 +194,11 @@ def _read(name: str) -> dict[str, Any]:
 
 def short(text: str) -> dict[str, Any]:
     """Read a stack such as "mixup+fedbr"; "fedavg" is the empty one."""
-    names = [n for n in text.split("+") if n != "fedavg"]
+    known = {name.casefold(): name for name in (*method_table.METHODS, "fedavg")}  # also as tables print them
+    words = [known.get(word.strip().casefold(), word.strip()) for word in text.split("+")]
+    names = [n for n in words if n != "fedavg"]
     if "" in names:
-        raise InputError(f"--methods {text!r}: names of methods joined by '+'")
+        raise InputError(f"--methods {text!r}: names of methods joined by '+', such as mixup+fedbr")
     titles = [getattr(method_table.METHODS.get(n), "__name__", n) for n in names]
     return {"label": " + ".join(titles) or "FedAvg", "methods": names}
 
@@ -223,6 +225,8 @@ def _set(values: dict[str, Any], override: str) -> None:
     if path[0] in method_table.METHODS:
         _set_method(values, path[0], path[1:], _value(text))
         return
+    if path[0] not in Recipe.model_fields:
+        raise unknown(f"--set {override!r}: section", path[0], [*Recipe.model_fields, *method_table.METHODS])
     target: Any = values
     for i, part in enumerate(path[:-1]):
         if isinstance(target, list):

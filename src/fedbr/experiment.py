@@ -71,6 +71,7 @@ def play(
         "parameters": parameters,
         "fingerprint": models.fingerprint(this.model),
     }
+    folder.claim(clients.content)
     folder.note(
         split=clients.describe(),
         model=about,

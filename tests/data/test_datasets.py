@@ -178,7 +178,8 @@ def test_pacs_has_eight_clients_and_their_own_tests(folder: Path) -> None:
     unseen = load(DataOptions(name="pacs", path=str(folder), partition="domains", unseen="photo"), 0)
     assert unseen.sizes == [16, 12] * 3
     assert [len(t) for t in unseen.tests] == [35]
-    by_lda = load(DataOptions(name="pacs", path=str(folder), partition="lda", clients=5), 0)
+    with pytest.warns(RuntimeWarning, match="8 clients of their own"):
+        by_lda = load(DataOptions(name="pacs", path=str(folder), partition="lda", clients=5), 0)
     assert len(by_lda.train.parts) == 5
     with pytest.raises(fedbr.InputError, match=r"data.unseen = 'phot'.*photo"):
         load(DataOptions(name="pacs", path=str(folder), partition="domains", unseen="phot"), 0)
@@ -206,7 +207,8 @@ def test_npz_with_everything(tmp_path: Path) -> None:
 def test_npz_without_a_test_set_holds_one_out(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     path = save(tmp_path / "a.npz", x=rng.normal(size=(100, 5)), y=np.arange(100) % 4, client=np.arange(100) % 2)
-    federation = load(DataOptions(name="npz", path=path, partition="lda", clients=3), 0)
+    with pytest.warns(RuntimeWarning, match="2 clients of their own"):
+        federation = load(DataOptions(name="npz", path=path, partition="lda", clients=3), 0)
     assert sum(federation.sizes) == 80
     assert torch.bincount(federation.tests[0].y).tolist() == [5] * 4
     natural = load(DataOptions(name="npz", path=path, partition="domains"), 0)
@@ -226,6 +228,16 @@ def test_npz_without_a_test_set_holds_one_out(tmp_path: Path) -> None:
         ({"x": np.zeros((30, 2), complex), "y": np.zeros(30, int)}, "complex128"),
         ({"x": np.array([{}]), "y": np.zeros(1, int)}, "not an .npz of plain arrays"),
         ({"x": np.zeros((1, 2)), "y": np.zeros(1, int)}, "too few"),
+        ({"x": np.zeros((30, 2)), "y": np.full(30, np.nan)}, "y has nan"),
+        ({"x": np.zeros((30, 2)), "y": np.full(30, 0.5)}, "y has 0.5"),
+        (
+            {"x": np.zeros((9, 2)), "y": np.zeros(9, int), "x_test": np.zeros((9, 2)), "y_test": np.ones(9, int)},
+            "lacks",
+        ),
+        (
+            {"x": np.zeros((9, 2)), "y": np.zeros(9, int), "x_test": np.zeros((9, 3)), "y_test": np.zeros(9, int)},
+            "x_test",
+        ),
     ],
 )
 def test_wrong_npz_files_are_refused_in_words(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
@@ -234,6 +246,35 @@ def test_wrong_npz_files_are_refused_in_words(tmp_path: Path, arrays: dict[str, 
         load(DataOptions(name="npz", path=path, partition="iid", clients=2), 0)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_single_array_is_no_npz(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    with pytest.raises(fedbr.InputError, match="a single array"):
+        load(DataOptions(name="npz", path=str(tmp_path / "a.npy"), partition="iid"), 0)
+
+
+def test_natural_clients_are_not_dealt_anew_without_a_word(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.npz", x=np.zeros((40, 3)), y=np.arange(40) % 2, client=np.arange(40) % 4)
+    with pytest.warns(RuntimeWarning, match="name 4 clients of their own; iid deals their samples anew"):
+        load(DataOptions(name="npz", path=path, partition="iid", clients=3), 0)
+
+
+def test_a_test_set_of_other_classes_is_refused() -> None:
+    x = np.zeros((10, 3))
+    with pytest.raises(fedbr.InputError, match="none of its classes"):
+        fedbr.Federation.from_arrays(x, np.zeros(10, int), x, np.ones(10, int), clients=2)
+
+
+def test_the_trained_model_predicts_what_it_was_trained_on() -> None:
+    x = np.random.default_rng(0).integers(0, 256, (40, 5), dtype=np.uint8)
+    y = (x[:, 0] > 127).astype(int)
+    run = fedbr.train(
+        fedbr.Federation.from_arrays(x, y, x, y, clients=2, partition="iid"), "mlp", rounds=3, local_steps=20, lr=0.5
+    )
+    right = (run.model.predict(x) == torch.from_numpy(y)).float().mean()
+    assert float(right) == pytest.approx(run.accuracy[-1])
+    assert torch.equal(run.model.predict(x), run.model.predict(torch.from_numpy(x / 255)))
 
 
 def png(path: Path, shade: int) -> None:

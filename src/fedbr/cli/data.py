@@ -30,16 +30,19 @@ OUT = typer.Option(None, "--out", help="Where the picture goes (.png or .svg).")
 @app.command("get")
 def get(name: str = NAME, path: str = PATH) -> int:
     """Download the official files of a data set (mnist, cifar10, cifar100) and verify them; resumes when stopped."""
+    from ..core.errors import InputError
     from ..data import DATASETS, download
     from ..data.place import place
 
     files = DATASETS[name].files if name in DATASETS else name
+    if not files:
+        raise InputError(f"data = {name!r}: needs no files of ours")
     target = place(path)
     console = Console(stderr=True)
     columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(files, total=None)
-        found = download.get(files or name, target, lambda done, total: bar.update(task, completed=done, total=total))
+        found = download.get(files, target, lambda done, total: bar.update(task, completed=done, total=total))
     for file in found:
         print(file)
     return 0
@@ -48,10 +51,11 @@ def get(name: str = NAME, path: str = PATH) -> int:
 @app.command("check")
 def check(name: str = NAME, path: str = PATH) -> int:
     """Read a data set and say what is in it: counts, classes, clients of its own, and a hash of the content."""
-    from ..data import DataOptions
+    from .. import config
 
     dataset = _known(name)
-    source = dataset.load(DataOptions(name=name, path=path))
+    stacks = [{"label": "FedAvg", "methods": []}]
+    source = dataset.load(config.parse({"data": {"name": name, "path": path}, "compare": stacks}).data)
     print(f"{name}: {dataset.summary}")
     for what, part in (("train", source.train), ("test", source.test)):
         counts = part.y.bincount(minlength=source.num_classes)

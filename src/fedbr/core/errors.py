@@ -27,4 +27,4 @@ def unknown(what: str, name: object, allowed: Iterable[str]) -> InputError:
     names = sorted(allowed)
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return InputError(f"{what} = {name!r} is unknown; {hint}allowed: {', '.join(names)}")
+    return InputError(f"{what} = {name!r} is unknown; {hint}allowed: {', '.join(names) or 'none, there are no such'}")

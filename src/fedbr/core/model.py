@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -30,6 +31,7 @@ class FedModel(nn.Module):
         self.extras = nn.ModuleDict()
         self.num_features = num_features
         self.num_classes = num_classes
+        self.bytes_seen_as: tuple[float | Tensor, float | Tensor] = (1 / 255, 0.0)  # scale and shift
 
     def forward(self, x: Tensor) -> Output:
         features = self.encoder(x)
@@ -45,8 +47,14 @@ class FedModel(nn.Module):
         for key, value in self.weights().items():
             value.copy_(weights[key])
 
-    def predict(self, x: Tensor) -> Tensor:
-        """Return the most likely class of each sample, in eval mode."""
+    def predict(self, x: Tensor | NDArray[Any]) -> Tensor:
+        """Return the most likely class of each sample, in eval mode; bytes are scaled as they were in training."""
+        x = torch.as_tensor(x)
+        dtype = next(self.parameters()).dtype
+        if x.dtype == torch.uint8:
+            scale, shift = self.bytes_seen_as
+            x = x.to(dtype) * scale + shift
+        x = x.to(dtype)
         was_training = self.training
         self.eval()
         with torch.inference_mode():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,10 @@ class Federation:
 
     def __post_init__(self) -> None:
         clients = len(self.train.parts)
+        trained = set(np.unique(self.train.samples.y.numpy()).tolist())
+        for test in self.tests:
+            if trained.isdisjoint(np.unique(test.y.numpy()).tolist()):
+                raise InputError("test: none of its classes is among those of the training samples")
         if self.mix is None and len(self.tests) not in (1, clients):
             raise InputError(f"tests = {len(self.tests)}: one for all, or one for each of {clients} clients")
 
@@ -73,6 +79,16 @@ class Federation:
         """How many different samples each client has: copies hide nothing."""
         x = self.train.samples.x.flatten(1).numpy() + 0  # -0.0 is no other pixel
         return [len({x[i].tobytes() for i in part}) for part in self.train.parts.values()]
+
+    @cached_property
+    def content(self) -> str:
+        """16 hex digits that identify the samples themselves, training and test."""
+        digest = sha256()
+        for samples in (self.train.samples, *{id(t): t for t in self.tests}.values()):
+            for tensor in (samples.x, samples.y):
+                digest.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+                digest.update(tensor.contiguous().numpy().data)
+        return digest.hexdigest()[:16]
 
     @property
     def label_mix(self) -> Tensor:
@@ -108,7 +124,7 @@ class Federation:
     ) -> Federation:
         """Split arrays (NumPy or torch; bytes are taken as pixels from 0 to 255) over clients."""
         train, test = _samples(x, y, "x"), _samples(x_test, y_test, "x_test")
-        _check_alike(test, train, "x_test", "x")
+        check_alike(test, train, "x_test", "x")
         options = PartitionOptions(alpha, shards_per_client)
         source = Source(train, test, _num_classes(train, test), 255.0 if train.x.dtype == torch.uint8 else 1.0)
         return split(source, clients, partition, options, seed, _public(proxy, train))
@@ -134,7 +150,7 @@ class Federation:
         x, y, ids = read_dataset(train, "train", owner)
         x_test, y_test, _ = read_dataset(test, "test")
         tried, tested = _samples(x, y, "train"), _samples(x_test, y_test, "test")
-        _check_alike(tested, tried, "test", "train")
+        check_alike(tested, tried, "test", "train")
         owners = None if ids is None else np.unique(ids, return_inverse=True)[1]
         peak = 255.0 if tried.x.dtype == torch.uint8 else 1.0
         source = Source(tried, tested, _num_classes(tried, tested), peak, owners)
@@ -153,9 +169,9 @@ class Federation:
         owned = [_samples(x, y, f"clients[{i}]") for i, (x, y) in enumerate(clients)]
         tests = [_samples(x, y, "test") for x, y in pairs]
         for i, part in enumerate(owned):
-            _check_alike(part, owned[0], f"clients[{i}]", "clients[0]")
+            check_alike(part, owned[0], f"clients[{i}]", "clients[0]")
         for part in tests:
-            _check_alike(part, owned[0], "test", "clients[0]")
+            check_alike(part, owned[0], "test", "clients[0]")
         train = replace(owned[0], x=torch.cat([o.x for o in owned]), y=torch.cat([o.y for o in owned]))
         ends = np.cumsum([len(o) for o in owned])
         parts: dict[int, Index] = {
@@ -176,6 +192,13 @@ def split(
     options = options._replace(owner=source.owner)
     parts = partition(name, source.train.y.numpy(), clients, stream(seed, "partition", name), options)
     train = TrainData(source.train, dict(enumerate(parts)), source.num_classes)
+    if source.owner is not None and name != "domains":
+        warnings.warn(
+            f"these data name {int(source.owner.max()) + 1} clients of their own; {name} deals their samples anew, "
+            "data.partition = 'domains' would keep them",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     tests = [source.test]
     if name == "domains" and source.test_owner is not None:
         tests = [source.test.only(source.test_owner == c) for c in range(len(parts))]
@@ -254,7 +277,8 @@ def _tensor(x: Any, name: str) -> Tensor:
     return found
 
 
-def _check_alike(a: Samples, b: Samples, name: str, other: str) -> None:
+def check_alike(a: Samples, b: Samples, name: str, other: str) -> None:
+    """Refuse samples of another shape or type."""
     if a.x.shape[1:] != b.x.shape[1:] or a.x.dtype != b.x.dtype:
         raise InputError(
             f"{name}: samples of shape {tuple(a.x.shape[1:])} and type {a.x.dtype}; "
@@ -267,7 +291,7 @@ def _public(proxy: Any, train: Samples) -> Samples | None:
         return None
     x = _tensor(proxy, "proxy")
     public = replace(train, x=x, y=torch.zeros(len(x), dtype=torch.long))
-    _check_alike(public, train, "proxy", "x")
+    check_alike(public, train, "proxy", "x")
     return public
 
 

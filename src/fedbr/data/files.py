@@ -338,7 +338,8 @@ def _pixels(name: str, blob: bytes, size: int, mode: str) -> Bytes:
                 plain = plain.resize((size, size), Image.Resampling.BILINEAR)
             return np.asarray(plain).reshape(size, size, len(mode)).transpose(2, 0, 1)
     except Exception as error:  # the decoders raise almost anything on damaged files
-        raise InputError(f"{name}: not an image that can be read ({' '.join(str(error).split())})") from error
+        why = re.sub(r" ?<[^>]*>", "", " ".join(str(error).split()))
+        raise InputError(f"{name}: not an image that can be read ({why})") from error
 
 
 class Item(NamedTuple):

@@ -15,7 +15,7 @@ from ..core.data import Samples
 from ..core.errors import InputError
 from ..core.rng import stream
 from .datasets import channels_first
-from .federation import Source, chosen
+from .federation import Source, check_alike, chosen
 from .files import Tree, cached, class_folders, read_images
 from .place import opened
 
@@ -37,11 +37,16 @@ def npz(path: str) -> Source:
             raise InputError(
                 f"data.path = {path!r}: {key} has shape {other.shape}; one value for each of {len(x)} samples"
             )
-    names, classes = np.unique(np.concatenate([y, arrays.get("y_test", y[:0])]), return_inverse=True)
-    owners = None if owner is None else np.unique(owner, return_inverse=True)[1]
+    names, classes = np.unique(_names(y, "y", path), return_inverse=True)
+    owners = None if owner is None else np.unique(_names(owner, "client", path), return_inverse=True)[1]
     if "x_test" in arrays:
-        test = _samples(channels_first(arrays["x_test"]), classes[len(y) :], path)
-        return Source(_samples(x, classes[: len(y)], path), test, len(names), _peak(x), owners)
+        y_test = _names(arrays["y_test"], "y_test", path)
+        if len(strangers := np.setdiff1d(y_test, names)):
+            raise InputError(f"data.path = {path!r}: y_test has {strangers[0]!r}, which y lacks")
+        train = _samples(x, classes, path)
+        test = _samples(channels_first(arrays["x_test"]), np.searchsorted(names, y_test), path)
+        check_alike(test, train, "x_test", "x")
+        return Source(train, test, len(names), _peak(x), owners)
     return _held_out(_samples(x, classes, path), len(names), _peak(x), owners)
 
 
@@ -69,14 +74,27 @@ def _arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
     if not path:
         raise InputError("data.path = '': name the .npz file")
     try:
-        with np.load(Path(path).expanduser(), allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise InputError(f"data.path = {path!r}: a single array; an .npz with x and y is wanted")
+        file = np.load(Path(path).expanduser(), allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise InputError(f"data.path = {path!r}: a single array; an .npz with x and y is wanted")
+        with file:
             return {key: file[key] for key in file.files}
     except OSError as error:
         raise InputError(f"data.path = {path!r}: cannot read it ({error.strerror or error})") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"data.path = {path!r}: not an .npz of plain arrays ({error})") from error
+        why = "it holds Python objects; save labels as y.astype(str)" if "llow_pickle" in str(error) else str(error)
+        raise InputError(f"data.path = {path!r}: not an .npz of plain arrays ({why})") from error
+
+
+def _names(values: np.ndarray[Any, Any], key: str, path: str) -> np.ndarray[Any, Any]:
+    """Accept whole numbers and words as names of classes and clients."""
+    if values.dtype.kind == "f":
+        whole = np.isfinite(values) & (values == np.round(values))
+        if not whole.all():
+            raise InputError(f"data.path = {path!r}: {key} has {values[~whole][0]}; whole numbers or words are wanted")
+    elif values.dtype.kind not in "iubUS":
+        raise InputError(f"data.path = {path!r}: {key} is of type {values.dtype}; whole numbers or words are wanted")
+    return values
 
 
 def _samples(x: np.ndarray[Any, Any], classes: np.ndarray[Any, Any], path: str) -> Samples:

@@ -23,6 +23,8 @@ def opened(path: str, name: str, hint: str) -> Iterator[Tree]:
     """Look into the place of a data set; what is missing there is said with the ways to get it."""
     root = place(path)
     help_ = f"see fedbr data get {name}, or say where the files are: data.path or $FEDBR_DATA"
+    if name == "folder":
+        help_ = "images in <class>/<image> or <client>/<class>/<image> are wanted"
     if not root.exists():
         raise InputError(f"data.path = {str(root)!r}: there is no such file or folder; {help_}")
     with Tree.open(root, hint) as tree:

@@ -49,6 +49,15 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write(self.path / "run.json", dump(self.info | facts))
 
+    def claim(self, content: str) -> None:
+        """Refuse to go on with other samples than the run began with."""
+        if (known := self.info.get("content", content)) != content:
+            raise InputError(
+                f"{self.path}: began with other data (content {known} then, {content} now); put the files back as they "
+                "were, choose another folder, or --fresh to start over"
+            )
+        self.note(content=content)
+
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to train: the last round is done, or the run diverged."""

@@ -148,9 +148,12 @@ def about(results: dict[str, Any]) -> str:
     if not effective:
         return f"{data['name']}: nothing is trained yet"
     seeds = train["seeds"]
+    count = len(runs[0]["split"]["sizes"])
+    each = train.get("clients_per_round", count)
+    part = f", {each} a round" if each < count else ""
     alpha = f" (alpha {data['alpha']:g})" if data["partition"] in ("lda", "lda-prior", "quantity") else ""
     return (
-        f"{data['name']}: {len(runs[0]['split']['sizes'])} clients, {data['partition']}{alpha}, "
+        f"{data['name']}: {count} clients{part}, {data['partition']}{alpha}, "
         f"{statistics.fmean(effective):.1f} effective classes each; {recipe['model']['name']}, "
         f"{train['rounds']} rounds of {train['local_steps']} steps, lr {train['lr']:g}, "
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
