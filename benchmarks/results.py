@@ -39,7 +39,8 @@ def main(names: list[str]) -> None:
             continue
         PICTURES.mkdir(parents=True, exist_ok=True)
         seeds = len(chosen.train.seeds)
-        title = f"{name}: {seeds} seeds (mean; lowest to highest)"
+        band = "" if len(chosen.compare) > len(plots.COLORS) else "; lowest to highest"
+        title = f"{name}: {seeds} seeds (mean{band})"
         plots.convergence_picture(curves(ResultFolder.read(folder)), PICTURES / f"{name}.png", title)
         insert(name, f"{head}![accuracy by round](img/{name}.png)\n\n{comparison(results)}")
 
