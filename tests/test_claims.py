@@ -29,7 +29,9 @@ def test_fedbr_gains_ten_points_and_needs_fewer_rounds(tmp_path: Path) -> None:
 
 @pytest.mark.bench
 def test_the_price_of_a_round_on_the_papers_cnn() -> None:
-    _, (fedavg, fedbr) = bench.measure(bench.PAPER_CNN, 2, [("FedAvg", []), ("FedBR", [FedBR()])])
+    _, (fedavg, fedbr) = bench.measure(
+        replace(bench.PAPER_CNN, local_steps=10), 2, [("FedAvg", []), ("FedBR", [FedBR()])]
+    )
     assert fedavg.median <= 1.05
     assert fedbr.median <= 2.15
 
@@ -43,6 +45,6 @@ LIMITS = {  # of a step on the paper's CNN, against FedAvg in the same run
 @pytest.mark.bench
 def test_the_price_of_every_method() -> None:
     stacks = [("fedavg", []), *((name, [METHODS[name]()]) for name in LIMITS)]
-    _, (fedavg, *others) = bench.measure(replace(bench.PAPER_CNN, local_steps=8), 2, stacks)
+    _, (fedavg, *others) = bench.measure(replace(bench.PAPER_CNN, local_steps=4), 2, stacks)
     found = {ratio.name: ratio.beside(fedavg) for ratio in others}
     assert {name: price for name, price in found.items() if price > LIMITS[name]} == {}
