@@ -10,6 +10,8 @@ from fedbr.core.data import Samples
 from fedbr.core.model import FedModel
 from fedbr.metrics.accuracy import evaluate, summarise
 
+OWN = [{0: 1.0}, {1: 1.0}]  # each client has its own test set
+
 
 class Says(nn.Module):
     """A model that reads its answer from the sample."""
@@ -51,7 +53,7 @@ def test_a_client_whose_classes_are_not_tested_is_not_the_worst() -> None:
 def test_own_test_sets_are_averaged() -> None:
     m = model()
     tests = [samples([0, 1], [0, 1]), samples([0, 0, 0, 0], [0, 1, 2, 1])]
-    result = evaluate(m, m.state_dict(), tests, torch.eye(2), torch.full((2, 3), 1 / 3), torch.float32)
+    result = evaluate(m, m.state_dict(), tests, OWN, torch.full((2, 3), 1 / 3), torch.float32)
     assert result.clients == pytest.approx([1.0, 0.25])
     assert result.accuracy == pytest.approx(0.625)
 
@@ -59,17 +61,28 @@ def test_own_test_sets_are_averaged() -> None:
 def test_clients_that_are_mixes_of_test_sets() -> None:
     m = model()
     tests = [samples([0, 1], [0, 1]), samples([0, 0, 0, 0], [0, 1, 2, 1])]  # 1 and 1/4 are right
-    shares = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.2, 0.8]])
+    shares = [{0: 1.0}, {0: 0.5, 1: 0.5}, {0: 0.2, 1: 0.8}]
     result = evaluate(m, m.state_dict(), tests, shares, torch.full((3, 3), 1 / 3), torch.float32)
     assert result.clients == pytest.approx([1.0, 0.625, 0.4])
     assert result.accuracy == pytest.approx(0.625)  # each test set once, whoever has it
+
+
+def test_a_test_set_of_several_clients_is_run_once_and_counts_for_each() -> None:
+    m, runs = model(), []
+    m.register_forward_hook(lambda *_: runs.append(1))
+    good, bad = samples([0, 1], [0, 1]), samples([0, 0], [1, 2])
+    result = evaluate(
+        m, m.weights(), [good, good, bad], [{0: 1.0}, {1: 1.0}, {2: 1.0}], torch.ones(3, 3) / 3, torch.float32
+    )
+    assert len(runs) == 2
+    assert (result.clients, result.accuracy) == ([1.0, 1.0, 0.0], 2 / 3)
 
 
 def test_own_models_are_tested_each_on_its_own() -> None:
     m = model()
     good, bad = ({k: sign * v for k, v in m.weights().items()} for sign in (1, -1))
     tests = [samples([0, 1], [0, 1]), samples([2, 2], [2, 2])]
-    result = evaluate(m, [good, bad], tests, torch.eye(2), torch.full((2, 3), 1 / 3), torch.float32)
+    result = evaluate(m, [good, bad], tests, OWN, torch.full((2, 3), 1 / 3), torch.float32)
     assert (result.clients, result.accuracy) == ([1.0, 0.0], 0.5)
     common = evaluate(m, [good, bad], tests[:1], None, torch.tensor([[1.0, 0, 0], [0, 1.0, 0]]), torch.float32)
     assert (common.clients, common.accuracy) == ([1.0, 0.0], 0.5)

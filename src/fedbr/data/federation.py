@@ -53,11 +53,11 @@ class Federation:
             raise InputError(f"tests = {len(self.tests)}: one for all, or one for each of {clients} clients")
 
     @property
-    def shares(self) -> Tensor | None:
-        """What part of a client's distribution each test set is, [clients, tests]; None: there is one for all."""
-        if self.mix is None and len(self.tests) > 1:
-            return torch.eye(len(self.tests))
-        return self.mix
+    def shares(self) -> list[dict[int, float]] | None:
+        """For each client, what part of its distribution a test set is; None: there is one for all."""
+        if self.mix is not None:
+            return [{t: share for t, share in enumerate(row) if share > 0} for row in self.mix.tolist()]
+        return [{client: 1.0} for client in range(len(self.tests))] if len(self.tests) > 1 else None
 
     def __repr__(self) -> str:
         return f"Federation({len(self.train.parts)} clients, {len(self.train.samples)} samples of shape {self.shape})"

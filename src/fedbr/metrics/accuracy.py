@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,40 +31,58 @@ def evaluate(
     model: FedModel,
     params: State | Sequence[State],
     tests: Sequence[Samples],
-    shares: Tensor | None,
+    shares: Sequence[Mapping[int, float]] | None,
     label_mix: Tensor,
     dtype: torch.dtype,
 ) -> Evaluation:
     """Test the global model, or each client's own, on every client's distribution.
 
-    ``shares`` [clients, tests] says what part of a client's distribution each test set is; None: there is one test
-    set for all, and each class is weighted by its share in the client's own data.
+    ``shares`` says for each client what part of its distribution a test set is; None: there is one test set for all,
+    and each class is weighted by its share in the client's own data.
     """
     clients = len(label_mix)
-    models = [params] * clients if isinstance(params, dict) else params
-    wanted = torch.ones(clients, 1) if shares is None else shares
-    hits: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # of a model on a test set
-    for own, part in zip(models, wanted, strict=True):
-        model.set_weights(own)
-        for t in range(len(tests)):
-            if (id(own), t) not in hits and (part[t] > 0 or isinstance(params, dict)):
-                hits[id(own), t] = _hits(model, tests[t], label_mix.shape[1], dtype)
-    overall = {key: float(right.sum() / count.sum()) for key, (right, count) in hits.items()}
-    each = [
-        sum(float(part[t]) * overall.get((id(own), t), 0.0) for t in range(len(tests)))
-        for own, part in zip(models, wanted, strict=True)
-    ]
-    accuracy = sum(overall.values()) / len(tests) if isinstance(params, dict) else sum(each) / clients
+    wanted = [{0: 1.0}] * clients if shares is None else shares
+    if isinstance(params, dict):
+        own = [_tested(model, params, tests, range(len(tests)), label_mix.shape[1], dtype)] * clients
+    else:
+        own = [_tested(model, p, tests, w, label_mix.shape[1], dtype) for p, w in zip(params, wanted, strict=True)]
+    each = [sum(w[t] * _overall(hits[t]) for t in w) for hits, w in zip(own, wanted, strict=True)]
+    accuracy = sum(map(_overall, own[0].values())) / len(tests) if isinstance(params, dict) else sum(each) / clients
     if shares is not None:
         return Evaluation(accuracy, list(each))
-    right, count = torch.stack([hits[id(own), 0][0] for own in models]), hits[id(models[0]), 0][1]
+    right, count = torch.stack([hits[0][0] for hits in own]), own[0][0][1]
     tested = label_mix.double() * (count > 0)
     covered = tested.sum(dim=1)
     scores = ((tested * right / count.clamp(min=1)).sum(dim=1) / covered).tolist()
     return Evaluation(accuracy, [s if c > 0 else None for s, c in zip(scores, covered, strict=True)])
 
 
-def _hits(model: FedModel, test: Samples, num_classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+Hits = tuple[Tensor, Tensor]  # right answers and samples, of each class
+
+
+def _tested(
+    model: FedModel,
+    params: State,
+    tests: Sequence[Samples],
+    wanted: Iterable[int],
+    num_classes: int,
+    dtype: torch.dtype,
+) -> dict[int, Hits]:
+    """Test one model on some of the test sets; on one that stands there twice, once."""
+    model.set_weights(params)
+    found: dict[int, Hits] = {}  # by object
+    for t in wanted:
+        if id(tests[t]) not in found:
+            found[id(tests[t])] = _hits(model, tests[t], num_classes, dtype)
+    return {t: found[id(tests[t])] for t in wanted}
+
+
+def _overall(hits: Hits) -> float:
+    right, count = hits
+    return float(right.sum() / count.sum())
+
+
+def _hits(model: FedModel, test: Samples, num_classes: int, dtype: torch.dtype) -> Hits:
     """Count right answers and samples of each class."""
     batches = [slice(i, i + EVALUATION_BATCH) for i in range(0, len(test), EVALUATION_BATCH)]
     guesses = torch.cat([model.predict(test.see(b, dtype)) for b in batches])
