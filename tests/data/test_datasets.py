@@ -21,7 +21,7 @@ import fedbr
 from fedbr import config
 from fedbr.core.data import Augment
 from fedbr.data import DATASETS, DataOptions, cifar, load, mnist, pacs
-from fedbr.data.transforms import rotate
+from fedbr.data.rotation import rotate
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 real = pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not here")

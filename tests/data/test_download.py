@@ -314,7 +314,7 @@ def test_mnist_that_is_here_is_not_downloaded(published):
 def test_importing_connects_to_nothing(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", None)
     monkeypatch.setattr(socket.socket, "connect", None)
-    for name in ("download", "files"):
+    for name in ("download", "archives", "cache", "readers"):
         again = f"fedbr.data.{name}_again"
         spec = importlib.util.spec_from_file_location(again, Path(download.__file__).with_name(f"{name}.py"))
         module = importlib.util.module_from_spec(spec)

@@ -12,7 +12,7 @@ import fedbr
 from conftest import blobs
 from fedbr.data import DataOptions, digits, proxy
 from fedbr.data import load as load_options
-from fedbr.data.transforms import rotate
+from fedbr.data.rotation import rotate
 
 
 def load(name: str, clients: int, partition: str, proxy_name: str = "", seed: int = 0) -> fedbr.Federation:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from ..core.errors import InputError, unknown
 from ..core.rng import stream
 from . import cifar, digits, mnist, own, pacs, proxy
-from .federation import Federation, Source, chosen, rotate_clients, rotate_images, split
+from .federation import Federation, Source, chosen, split
 from .options import DataOptions
 from .partition import PARTITIONS, PartitionOptions
+from .rotation import rotate_clients, rotate_images
 
 __all__ = ["DATASETS", "PARTITIONS", "DataOptions", "Dataset", "Federation", "PartitionOptions", "load"]
 

@@ -6,9 +6,10 @@ import numpy as np
 import torch
 
 from ..core.data import Augment, Samples
+from .archives import Tree
 from .federation import Source
-from .files import Tree, read_cifar
 from .place import opened
+from .readers import read_cifar
 
 # Mean and standard deviation of the training images' channels, from 0 to 1.
 MOMENTS_10 = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

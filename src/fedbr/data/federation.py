@@ -19,7 +19,6 @@ from ..core.errors import InputError
 from ..core.rng import stream
 from .datasets import read_dataset
 from .partition import PartitionOptions, effective_classes, partition, split_hash
-from .transforms import rotate_each
 
 
 @dataclass(frozen=True)
@@ -218,38 +217,6 @@ def hold_out(samples: Samples, share: float, rng: np.random.Generator) -> tuple[
     """Return what is kept and what is held out: the same share of every class."""
     held = chosen(samples.y.numpy(), share, rng)
     return samples.only(~held), samples.only(held)
-
-
-def rotate_clients(federation: Federation, step: float) -> Federation:
-    """Rotate client i, its training samples and its copy of the test set, by i * step degrees."""
-    train, (test,) = federation.train, federation.tests
-    degrees = np.zeros(len(train.samples))
-    for client, part in train.parts.items():
-        degrees[part] = client * step % 360
-    tests = _at_angles(test, [client * step % 360 for client in train.parts])
-    return replace(federation, train=_rotated(train, degrees), tests=tests)
-
-
-def rotate_images(federation: Federation, angles: Sequence[float], concentration: float, seed: int) -> Federation:
-    """Rotate every image by an angle from its client's own mix, drawn from Dir(concentration); test at all angles."""
-    train, (test,) = federation.train, federation.tests
-    degrees, mix = np.zeros(len(train.samples)), torch.zeros(len(train.parts), len(angles))
-    for client, part in train.parts.items():
-        rng = stream(seed, "angles", client)
-        drawn = rng.choice(len(angles), size=len(part), p=rng.dirichlet([concentration] * len(angles)))
-        degrees[part] = np.asarray(angles)[drawn]
-        mix[client] = torch.from_numpy(np.bincount(drawn, minlength=len(angles)) / len(part))
-    return replace(federation, train=_rotated(train, degrees), tests=_at_angles(test, angles), mix=mix)
-
-
-def _rotated(train: TrainData, degrees: NDArray[np.float64]) -> TrainData:
-    return replace(train, samples=replace(train.samples, x=rotate_each(train.samples.x, degrees)))
-
-
-def _at_angles(test: Samples, angles: Sequence[float]) -> list[Samples]:
-    """Return the test set at each angle; where an angle comes again, the same object."""
-    turned = {a: replace(test, x=rotate_each(test.x, np.full(len(test), a))) for a in dict.fromkeys(angles)}
-    return [turned[a] for a in angles]
 
 
 def _samples(x: Any, y: Any, name: str) -> Samples:

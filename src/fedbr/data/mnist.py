@@ -6,9 +6,10 @@ import torch
 
 from ..core.data import Samples
 from ..core.errors import InputError
+from .archives import Tree
 from .federation import Source
-from .files import Tree, read_idx
 from .place import opened
+from .readers import read_idx
 
 PARTS = {"train": "train", "test": "t10k"}  # ours -> as the files are named
 

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from ..core.data import Samples
 from ..core.errors import InputError
 from ..core.rng import stream
+from .archives import Tree
+from .cache import cached
 from .datasets import channels_first
 from .federation import Source, check_alike, chosen
-from .files import Tree, cached, class_folders, read_images
 from .place import opened
+from .readers import class_folders, read_images
 
 TEST_SHARE = 0.2  # of every class and client, where there is no test set
 

@@ -9,9 +9,9 @@ from ..core.data import Samples
 from ..core.errors import InputError, unknown
 from ..core.rng import stream
 from .federation import Source, chosen
-from .files import class_folders
 from .own import decoded
 from .place import opened
+from .readers import class_folders
 
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..core.errors import InputError
-from .files import Tree, cache_folder
+from .archives import Tree
+from .cache import cache_folder
 
 
 def place(path: str = "") -> Path:

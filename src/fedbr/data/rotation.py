@@ -1,8 +1,10 @@
-"""Image transforms that make one domain from another."""
+"""Rotation: clients, or images, at angles of their own."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,12 +12,45 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .files import cached
+from ..core.data import Samples, TrainData
+from ..core.rng import stream
+from .cache import cached
+from .federation import Federation
 
 _CHUNK = 2**22  # values per grid_sample call: 16 MB in float32
-
-
 _WORTH_KEEPING = 2**21  # values from which a rotation is kept on disk
+
+
+def rotate_clients(federation: Federation, step: float) -> Federation:
+    """Rotate client i, its training samples and its copy of the test set, by i * step degrees."""
+    train, (test,) = federation.train, federation.tests
+    degrees = np.zeros(len(train.samples))
+    for client, part in train.parts.items():
+        degrees[part] = client * step % 360
+    tests = _at_angles(test, [client * step % 360 for client in train.parts])
+    return replace(federation, train=_rotated(train, degrees), tests=tests)
+
+
+def rotate_images(federation: Federation, angles: Sequence[float], concentration: float, seed: int) -> Federation:
+    """Rotate every image by an angle from its client's own mix, drawn from Dir(concentration); test at all angles."""
+    train, (test,) = federation.train, federation.tests
+    degrees, mix = np.zeros(len(train.samples)), torch.zeros(len(train.parts), len(angles))
+    for client, part in train.parts.items():
+        rng = stream(seed, "angles", client)
+        drawn = rng.choice(len(angles), size=len(part), p=rng.dirichlet([concentration] * len(angles)))
+        degrees[part] = np.asarray(angles)[drawn]
+        mix[client] = torch.from_numpy(np.bincount(drawn, minlength=len(angles)) / len(part))
+    return replace(federation, train=_rotated(train, degrees), tests=_at_angles(test, angles), mix=mix)
+
+
+def _rotated(train: TrainData, degrees: NDArray[np.float64]) -> TrainData:
+    return replace(train, samples=replace(train.samples, x=rotate_each(train.samples.x, degrees)))
+
+
+def _at_angles(test: Samples, angles: Sequence[float]) -> list[Samples]:
+    """Return the test set at each angle; where an angle comes again, the same object."""
+    turned = {a: replace(test, x=rotate_each(test.x, np.full(len(test), a))) for a in dict.fromkeys(angles)}
+    return [turned[a] for a in angles]
 
 
 def rotate_each(images: Tensor, degrees: NDArray[np.float64]) -> Tensor:

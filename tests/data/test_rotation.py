@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbr.data import transforms
-from fedbr.data.transforms import rotate
+from fedbr.data import rotation
+from fedbr.data.rotation import rotate
 
 ANGLES = st.floats(-720, 720)
 
@@ -130,6 +130,6 @@ def test_chunks_do_not_show(monkeypatch, dtype):
     images = grey(11, 2, 6, 6).to(dtype)
     whole = rotate(images, 30)
     for chunk in (1, 3 * 72, 11 * 72):
-        monkeypatch.setattr(transforms, "_CHUNK", chunk)
+        monkeypatch.setattr(rotation, "_CHUNK", chunk)
         assert torch.equal(rotate(images, 30), whole)
     assert rotate(images[:0], 30).shape == (0, 2, 6, 6)
