@@ -313,6 +313,30 @@ def test_the_global_model_starts_the_same_for_every_stack(federation: fedbr.Fede
     )
 
 
+@pytest.mark.parametrize("stack", [[], [fedbr.Local()]], ids=["one model", "a model each"])
+@pytest.mark.parametrize("own", [False, True], ids=["one test set", "a test set each"])
+def test_a_part_of_the_test_sets_between_and_all_in_the_end(stack: list[fedbr.Method], own: bool) -> None:
+    x, y = blobs()
+    sets = [blobs(per_class=n, seed=0) for n in (400, 7, 30)]  # more than a batch, and less than the part
+    clients = [(x[i::3], y[i::3]) for i in range(3)]
+    federation = fedbr.Federation.from_clients(clients, test=sets if own else sets[0])
+    settings = SHORT | {"lr": 0.3}
+    whole = fedbr.train(federation, "mlp", stack, **settings)
+    part, spread = (fedbr.train(federation, "mlp", stack, workers=w, evaluate_samples=20, **settings) for w in (1, 2))
+    assert same(part, spread)
+    assert all(map(torch.equal, weights(part), weights(whole)))
+    assert part.accuracy[-1] == whole.accuracy[-1]
+    assert part.accuracy_clients[-1] == whole.accuracy_clients[-1]
+    assert part.accuracy[:-1] != whole.accuracy[:-1]
+    steps = [20, 20, 20] if own else [20]  # five of each class
+    for line in part.lines[:-1]:
+        hits = (
+            [a * n for a, n in zip(line["accuracy_clients"], steps, strict=False)] if own else [line["accuracy"] * 20]
+        )
+        if own or not stack:
+            assert hits == pytest.approx([round(h) for h in hits])
+
+
 def test_evaluate_every(federation: fedbr.Federation) -> None:
     rounds = SHORT | {"rounds": 5}
     assert len(fedbr.train(federation, "mlp", evaluate_every=0, **rounds).accuracy) == 1

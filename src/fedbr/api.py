@@ -76,6 +76,7 @@ def train(
     clients_per_round: int | None = None,
     aggregate: Literal["uniform", "samples"] = "uniform",
     evaluate_every: int = 1,
+    evaluate_samples: int | None = None,
     workers: int = 1,
     seed: int = 0,
     cohort: int | Literal["auto"] = "auto",
@@ -114,7 +115,8 @@ def train(
     with one_thread(), ExitStack() as exits:
         pool = exits.enter_context(WorkerPool(workers)) if workers > 1 else None
         server = Server(job)
-        backend = connect(job, federation, choose(job.model, job.spec, settings.cohort), pool)
+        cohort = choose(job.model, job.spec, settings.cohort)
+        backend = connect(job, federation, cohort, pool, settings.evaluate_samples)
         lines = list(experiment.rounds(server, backend, federation, 1, settings.rounds, settings.evaluate_every))
     kept = server.models(backend.states)
     samples = federation.train.samples

@@ -77,8 +77,11 @@ def useful_workers(job: Job, train: TrainConfig) -> int:
     return min(usable_cores(), -(-job.spec.clients_per_round // cohort))
 
 
-def connect(job: Job, clients: Federation, cohort: int, pool: WorkerPool | None) -> Backend:
-    """Choose who trains the clients: this process or a pool of them."""
+def connect(
+    job: Job, clients: Federation, cohort: int, pool: WorkerPool | None, evaluate_samples: int | None = None
+) -> Backend:
+    """Choose who trains and tests: this process or a pool of them."""
+    tests = [*clients.tests, *clients.some_tests(evaluate_samples, job.spec.seed)]
     if pool is None:
-        return SerialBackend(job, clients.train, cohort)
-    return PoolBackend(job, clients.train, cohort, pool)
+        return SerialBackend(job, clients.train, tests, cohort)
+    return PoolBackend(job, clients.train, tests, cohort, pool)

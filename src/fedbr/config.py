@@ -83,6 +83,9 @@ class TrainConfig(Section):
     clients_per_round: int | None = Field(None, ge=1, description="drawn anew each round; default: all")
     aggregate: Literal["uniform", "samples"] = Field("uniform", description="weights of the clients' models")
     evaluate_every: int = Field(1, ge=0, description="rounds between tests; 0: only at the end")
+    evaluate_samples: int | None = Field(
+        None, ge=1, description="samples of each test set, but all of them in the last round; default: always all"
+    )
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_as_list)] = Field(
         [0], min_length=1, description="one run of every stack for each"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -64,7 +63,7 @@ def play(
     """Play one run to its end, or to the round in which it diverges."""
     this = job(recipe, stack, clients, seed)
     cohort = choose(this.model, this.spec, recipe.train.cohort)
-    server, backend = Server(this), connect(this, clients, cohort, pool)
+    server, backend = Server(this), connect(this, clients, cohort, pool, recipe.train.evaluate_samples)
     parameters = sum(p.numel() for k, p in this.model.named_parameters() if not k.startswith("extras."))
     about = {
         "name": recipe.model.name,
@@ -78,6 +77,7 @@ def play(
         cohort=cohort,
         joint=this.spec.joint,
         own_tests=clients.shares is not None,
+        test=_tested_on(backend, clients),
     )
     done = folder.resume(server, backend)
     try:
@@ -91,12 +91,22 @@ def play(
     folder.save_model(server.models(backend.states), about | {"options": recipe.model.options, "shape": clients.shape})
 
 
+def _tested_on(backend: Backend, clients: Federation) -> dict[str, int]:
+    """Count the test samples: of the last round and of the others; a set that several clients share counts once."""
+    sizes = [
+        sum(map(len, {id(test): test for test in some}.values()))
+        for some in (clients.tests, backend.tests[-len(clients.tests) :])
+    ]
+    return dict(zip(("last", "others"), sizes, strict=True))
+
+
 def rounds(
     server: Server, backend: Backend, clients: Federation, first: int, last: int, evaluate_every: int
 ) -> Iterator[Line]:
     """The round loop: the same for every method and every backend."""
-    spec, label_mix = server.job.spec, clients.label_mix
-    tester = copy.deepcopy(server.job.model)
+    spec, label_mix, shares = server.job.spec, clients.label_mix, clients.shares
+    whole = range(len(clients.tests))
+    usual = range(len(backend.tests))[-len(whole) :]  # a part of each, or the whole after all
     for round in range(first, last + 1):
         start, down, up = time.perf_counter(), 0, 0
         drawn = stream(spec.seed, "clients", round).permutation(spec.num_clients)[: spec.clients_per_round]
@@ -114,9 +124,8 @@ def rounds(
         trained = time.perf_counter()
         tested = None
         if round == last or (evaluate_every and round % evaluate_every == 0):
-            tested = evaluate(
-                tester, server.models(backend.states), clients.tests, clients.shares, label_mix, spec.dtype
-            )
+            sets = whole if round == last else usual
+            tested = evaluate(backend, server.models(backend.states), sets, shares, label_mix)
         yield {
             "round": round,
             "accuracy": tested and tested.accuracy,

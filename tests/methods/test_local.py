@@ -27,6 +27,7 @@ from by_hand import (
 )
 
 import fedbr
+from fedbr.backends.base import LocalBackend
 from fedbr.metrics.accuracy import evaluate
 
 LONG = Setting(rounds=6, steps=6, lr=0.5)  # far enough for the accuracies to differ
@@ -52,9 +53,9 @@ def run_and_watch(setting: Setting, **options: Any) -> tuple[fedbr.Run, list[lis
     """Train with the package; return also what it tested in each round: the clients' own models."""
     tested: list[list[Weights]] = []
 
-    def watched(model: fedbr.FedModel, params: Any, *rest: Any) -> Any:
-        tested.append([[own[key].clone() for key, _ in model.named_parameters()] for own in params])
-        return evaluate(model, params, *rest)
+    def watched(backend: LocalBackend, params: Any, *rest: Any) -> Any:
+        tested.append([[own[key].clone() for key, _ in backend.job.model.named_parameters()] for own in params])
+        return evaluate(backend, params, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedbr.experiment.evaluate", watched)

@@ -8,6 +8,7 @@ from torch import nn
 
 from fedbr.core.data import Samples
 from fedbr.core.model import FedModel
+from fedbr.core.testing import BATCH, count
 from fedbr.metrics.accuracy import evaluate, summarise
 
 OWN = [{0: 1.0}, {1: 1.0}]  # each client has its own test set
@@ -32,11 +33,21 @@ def samples(answers: list[int], truth: list[int]) -> Samples:
     return Samples(torch.tensor(answers).float()[:, None], torch.tensor(truth))
 
 
+class Room:
+    """Holds test sets and lets models answer."""
+
+    def __init__(self, m: FedModel, *tests: Samples) -> None:
+        self.model, self.tests = m, tests
+
+    def test(self, exams):
+        return [count(self.model, params, self.tests, asked, torch.float32) for params, asked in exams]
+
+
 def test_one_test_set_is_weighted_by_each_clients_classes() -> None:
     m = model()
     test = samples([0, 0, 1, 2, 2, 2], [0, 0, 1, 1, 2, 0])  # right: class 0 2/3, class 1 1/2, class 2 1/1
     mix = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0.5, 0.5]])
-    result = evaluate(m, m.state_dict(), [test], None, mix, torch.float32)
+    result = evaluate(Room(m, test), m.state_dict(), range(1), None, mix)
     assert result.accuracy == pytest.approx(4 / 6)
     assert result.clients == pytest.approx([2 / 3, 1 / 2, 3 / 4])
     assert result.worst == pytest.approx(1 / 2)
@@ -45,7 +56,7 @@ def test_one_test_set_is_weighted_by_each_clients_classes() -> None:
 def test_a_client_whose_classes_are_not_tested_is_not_the_worst() -> None:
     m = model()
     mix = torch.tensor([[1.0, 0, 0], [0, 0, 1.0]])
-    result = evaluate(m, m.state_dict(), [samples([0, 1], [0, 0])], None, mix, torch.float32)
+    result = evaluate(Room(m, samples([0, 1], [0, 0])), m.state_dict(), range(1), None, mix)
     assert result.clients == [0.5, None]
     assert result.worst == 0.5
 
@@ -53,7 +64,7 @@ def test_a_client_whose_classes_are_not_tested_is_not_the_worst() -> None:
 def test_own_test_sets_are_averaged() -> None:
     m = model()
     tests = [samples([0, 1], [0, 1]), samples([0, 0, 0, 0], [0, 1, 2, 1])]
-    result = evaluate(m, m.state_dict(), tests, OWN, torch.full((2, 3), 1 / 3), torch.float32)
+    result = evaluate(Room(m, *tests), m.state_dict(), range(2), OWN, torch.full((2, 3), 1 / 3))
     assert result.clients == pytest.approx([1.0, 0.25])
     assert result.accuracy == pytest.approx(0.625)
 
@@ -62,7 +73,7 @@ def test_clients_that_are_mixes_of_test_sets() -> None:
     m = model()
     tests = [samples([0, 1], [0, 1]), samples([0, 0, 0, 0], [0, 1, 2, 1])]  # 1 and 1/4 are right
     shares = [{0: 1.0}, {0: 0.5, 1: 0.5}, {0: 0.2, 1: 0.8}]
-    result = evaluate(m, m.state_dict(), tests, shares, torch.full((3, 3), 1 / 3), torch.float32)
+    result = evaluate(Room(m, *tests), m.state_dict(), range(2), shares, torch.full((3, 3), 1 / 3))
     assert result.clients == pytest.approx([1.0, 0.625, 0.4])
     assert result.accuracy == pytest.approx(0.625)  # each test set once, whoever has it
 
@@ -72,7 +83,7 @@ def test_a_test_set_of_several_clients_is_run_once_and_counts_for_each() -> None
     m.register_forward_hook(lambda *_: runs.append(1))
     good, bad = samples([0, 1], [0, 1]), samples([0, 0], [1, 2])
     result = evaluate(
-        m, m.weights(), [good, good, bad], [{0: 1.0}, {1: 1.0}, {2: 1.0}], torch.ones(3, 3) / 3, torch.float32
+        Room(m, good, good, bad), m.weights(), range(3), [{0: 1.0}, {1: 1.0}, {2: 1.0}], torch.ones(3, 3) / 3
     )
     assert len(runs) == 2
     assert (result.clients, result.accuracy) == ([1.0, 1.0, 0.0], 2 / 3)
@@ -82,9 +93,9 @@ def test_own_models_are_tested_each_on_its_own() -> None:
     m = model()
     good, bad = ({k: sign * v for k, v in m.weights().items()} for sign in (1, -1))
     tests = [samples([0, 1], [0, 1]), samples([2, 2], [2, 2])]
-    result = evaluate(m, [good, bad], tests, OWN, torch.full((2, 3), 1 / 3), torch.float32)
+    result = evaluate(Room(m, *tests), [good, bad], range(2), OWN, torch.full((2, 3), 1 / 3))
     assert (result.clients, result.accuracy) == ([1.0, 0.0], 0.5)
-    common = evaluate(m, [good, bad], tests[:1], None, torch.tensor([[1.0, 0, 0], [0, 1.0, 0]]), torch.float32)
+    common = evaluate(Room(m, *tests), [good, bad], range(1), None, torch.tensor([[1.0, 0, 0], [0, 1.0, 0]]))
     assert (common.clients, common.accuracy) == ([1.0, 0.0], 0.5)
 
 
@@ -108,3 +119,17 @@ def test_rounds_that_were_not_tested_do_not_count() -> None:
     assert result["rounds_to"] == {"0.5": 4}
     assert result["accuracy"]["top5"] == pytest.approx(0.5)
     assert summarise([], [0.5])["accuracy"]["final"] is None
+
+
+def test_other_sets_of_the_examiner_are_left_alone() -> None:
+    m = model()
+    room = Room(m, samples([0], [1]), samples([0, 1], [0, 1]), samples([2, 2], [2, 0]))
+    result = evaluate(room, m.weights(), range(1, 3), OWN, torch.full((2, 3), 1 / 3))
+    assert (result.clients, result.accuracy) == ([1.0, 0.5], 0.75)
+
+
+def test_more_than_one_batch_is_added_up() -> None:
+    m, size = model(), 2 * BATCH + 5
+    answers = torch.randint(0, 3, (2, size), generator=torch.Generator().manual_seed(0))
+    result = evaluate(Room(m, samples(*answers.tolist())), m.weights(), range(1), None, torch.ones(1, 3) / 3)
+    assert result.accuracy == pytest.approx(float((answers[0] == answers[1]).double().mean()), abs=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -9,10 +10,12 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from ..core.client import Job, cohorts, new_state
-from ..core.data import TrainData
+from ..core.data import Samples, TrainData
 from ..core.errors import RunError
+from ..core.testing import Exam, count
 from ..core.wire import SHARED, Payload, Reply, Task
 
 Cohort = tuple[list[Task], list[Payload]]
@@ -25,14 +28,21 @@ class Backend(Protocol):
     states: dict[int, Payload]  # the memory of the clients that live here, by client
     shared: Payload  # what the server shared last; whoever trains holds the same
 
+    tests: Sequence[Samples]  # what models are tested on
+
     def run(self, tasks: Sequence[Task]) -> list[Reply]: ...
+
+    def test(self, exams: Sequence[Exam]) -> list[Tensor]:
+        """Let models answer; return the right answers by class for each piece of each exam."""
+        ...
 
 
 class LocalBackend(ABC):
     """Keeps the clients' state and groups tasks into cohorts, whose size does not depend on the workers."""
 
-    def __init__(self, job: Job, data: TrainData, cohort: int) -> None:
-        self.job, self.data, self.cohort = job, data, cohort
+    def __init__(self, job: Job, data: TrainData, tests: Sequence[Samples], cohort: int) -> None:
+        self.job, self.data, self.tests, self.cohort = job, data, tests, cohort
+        self.tester = copy.deepcopy(job.model)
         self.states: dict[int, Payload] = {}
         self.shared: Payload = {}
         self._memory = new_state(job).keys()  # the methods that remember
@@ -50,6 +60,9 @@ class LocalBackend(ABC):
                 if tasks[i].kind == "train":
                     self.states[tasks[i].client] = state
         return [replies[i] for i in range(len(tasks))]
+
+    def test(self, exams: Sequence[Exam]) -> list[Tensor]:
+        return [count(self.tester, params, self.tests, asked, self.job.spec.dtype) for params, asked in exams]
 
     @abstractmethod
     def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:

@@ -6,19 +6,22 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
 import torch.multiprocessing as mp
+from torch import Tensor
 
 from ..core.client import Job, handle
-from ..core.data import TrainData
+from ..core.data import Samples, TrainData
 from ..core.errors import InputError, RunError
-from ..core.wire import SHARED, Payload, Reply, Task, pack, unpack
+from ..core.testing import Exam, Piece
+from ..core.wire import SHARED, Payload, Reply, State, Task, pack, unpack
 from .base import Answers, Cohort, LocalBackend
+from .serial import SerialBackend
 
 PREPARE = b"prepare"  # announces the constants of a run
 
@@ -39,18 +42,34 @@ class WorkerPool:
             self.connections.append(ours)
             self.processes.append(process)
 
-    def prepare(self, job: Job, data: TrainData) -> None:
+    def prepare(self, job: Job, data: TrainData, tests: Sequence[Samples]) -> None:
         """Give every worker the run's constants; tensors go through shared memory."""
         for connection in self.connections:
             self.send(connection, PREPARE)
             try:
-                connection.send((job, data))
+                connection.send((job, data, tests))
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise InputError(
                     f"workers = {len(self.connections)}: cannot send the run there ({error}); use 1"
                 ) from error
         for connection in self.connections:
-            _unpack_answers(self.receive(connection))
+            _unpack(self.receive(connection))
+
+    def spread(self, work: Iterable[bytes]) -> list[bytes]:
+        """Give work to whoever is idle; return the answers in the order of the work."""
+        waiting, idle = enumerate(work), list(self.connections)
+        busy: dict[Connection, int] = {}
+        answers: dict[int, bytes] = {}
+        while True:
+            while idle and (item := next(waiting, None)) is not None:
+                busy[idle[-1]] = item[0]
+                self.send(idle.pop(), item[1])
+            if not busy:
+                return [answers[i] for i in range(len(answers))]
+            for ready in wait(list(busy)):
+                assert isinstance(ready, Connection)
+                answers[busy.pop(ready)] = self.receive(ready)
+                idle.append(ready)
 
     def send(self, connection: Connection, blob: bytes) -> None:
         try:
@@ -87,26 +106,23 @@ class WorkerPool:
 
 
 class PoolBackend(LocalBackend):
-    def __init__(self, job: Job, data: TrainData, cohort: int, pool: WorkerPool) -> None:
-        super().__init__(job, data, cohort)
+    def __init__(self, job: Job, data: TrainData, tests: Sequence[Samples], cohort: int, pool: WorkerPool) -> None:
+        super().__init__(job, data, tests, cohort)
         self.pool = pool
-        pool.prepare(job, data)
+        pool.prepare(job, data, tests)
+
+    def test(self, exams: Sequence[Exam]) -> list[Tensor]:
+        """Deal out the pieces; counts are whole numbers, so that it does not matter who counts what."""
+        hands = max(1, -(-2 * len(self.pool.connections) // len(exams)))  # a model goes to each worker about twice
+        dealt = [(i, asked[h::hands]) for i, (_, asked) in enumerate(exams) for h in range(hands) if asked[h::hands]]
+        blobs = self.pool.spread(_pack_exam(exams[i][0], some) for i, some in dealt)
+        found: list[dict[Piece, Tensor]] = [{} for _ in exams]
+        for (i, some), blob in zip(dealt, blobs, strict=True):
+            found[i] |= zip(some, _unpack(blob)[1]["counts"]["right"]["pieces"], strict=True)
+        return [torch.stack([right[piece] for piece in asked]) for (_, asked), right in zip(exams, found, strict=True)]
 
     def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
-        waiting = list(range(len(work)))[::-1]
-        busy: dict[Connection, int] = {}
-        idle = list(self.pool.connections)
-        answers: dict[int, Answers] = {}
-        while waiting or busy:
-            while waiting and idle:
-                connection, i = idle.pop(), waiting.pop()
-                self.pool.send(connection, _pack_work(*work[i]))
-                busy[connection] = i
-            for ready in wait(list(busy)):
-                assert isinstance(ready, Connection)
-                answers[busy.pop(ready)] = _unpack_answers(self.pool.receive(ready))
-                idle.append(ready)
-        return [answers[i] for i in range(len(work))]
+        return [_unpack_answers(blob) for blob in self.pool.spread(_pack_work(*cohort) for cohort in work)]
 
 
 @contextmanager
@@ -125,19 +141,18 @@ def _no_interrupts() -> Iterator[None]:
 def _work(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    job: Job | None = None
-    data: TrainData | None = None
+    desk: SerialBackend | None = None
     with suppress(EOFError, OSError):  # the parent is gone
         while True:
             blob = connection.recv_bytes()
             try:
                 if blob == PREPARE:
-                    job, data = connection.recv()
-                    answer = pack({"replies": []}, {})
+                    job, data, tests = connection.recv()
+                    desk = SerialBackend(job, data, tests, 1)
+                    answer = pack({}, {})
                 else:
-                    assert job is not None
-                    assert data is not None
-                    answer = _answer(job, data, blob)
+                    assert desk is not None
+                    answer = _answer(desk, *unpack(blob))
             except (EOFError, OSError):
                 raise
             except InputError as error:
@@ -148,34 +163,43 @@ def _work(connection: Connection) -> None:
             connection.send_bytes(answer)
 
 
-def _answer(job: Job, data: TrainData, blob: bytes) -> bytes:
-    answers = handle(job, data, *_unpack_work(blob))
+def _answer(desk: SerialBackend, header: dict[str, Any], payloads: dict[str, Payload]) -> bytes:
+    if "exam" in header:
+        asked = [Piece(*piece) for piece in header["exam"]]
+        (right,) = desk.test([(payloads["exam"]["model"], asked)])
+        return pack({}, {"counts": {"right": {"pieces": right}}})
+    tasks = [Task(payload=payloads["task"], **fields) for fields in header["tasks"]]
+    answers = handle(desk.job, desk.data, tasks, [payloads[f"state/{i}"] for i in range(len(tasks))])
     replies = [{"client": r.client, "num_examples": r.num_examples, "metrics": r.metrics} for r, _ in answers]
-    payloads: dict[str, Payload] = {}
+    found: dict[str, Payload] = {}
     for i, (reply, state) in enumerate(answers):
-        payloads |= {f"reply/{i}": reply.payload, f"state/{i}": state}
-    return pack({"replies": replies}, payloads)
+        found |= {f"reply/{i}": reply.payload, f"state/{i}": state}
+    return pack({"replies": replies}, found)
 
 
-def _pack_work(tasks: list[Task], states: list[Payload]) -> bytes:
-    header = [{"kind": t.kind, "client": t.client, "round": t.round, "last": t.last} for t in tasks]
+def _pack_exam(params: State, asked: Sequence[Piece]) -> bytes:
+    return pack({"exam": asked}, {"exam": {"model": params}})
+
+
+def _pack_work(tasks: Sequence[Task], states: Sequence[Payload]) -> bytes:
+    fields = [{"kind": t.kind, "client": t.client, "round": t.round, "last": t.last} for t in tasks]
     payload = {k: v for k, v in tasks[0].payload.items() if not k.startswith(SHARED)}  # those are in the states
-    return pack(header, {"task": payload} | {f"state/{i}": s for i, s in enumerate(states)})
-
-
-def _unpack_work(blob: bytes) -> tuple[list[Task], list[Payload]]:
-    header, payloads = unpack(blob)
-    tasks = [Task(payload=payloads["task"], **fields) for fields in header]
-    return tasks, [payloads[f"state/{i}"] for i in range(len(tasks))]
+    return pack({"tasks": fields}, {"task": payload} | {f"state/{i}": s for i, s in enumerate(states)})
 
 
 def _unpack_answers(blob: bytes) -> Answers:
+    header, payloads = _unpack(blob)
+    return [
+        (Reply(payload=payloads[f"reply/{i}"], **fields), payloads[f"state/{i}"])
+        for i, fields in enumerate(header["replies"])
+    ]
+
+
+def _unpack(blob: bytes) -> tuple[dict[str, Any], dict[str, Payload]]:
+    """Read an answer, or raise what happened in the worker."""
     header, payloads = unpack(blob)
     if "error" in header:
         if header["kind"] == "input":
             raise InputError(header["error"])
         raise RunError(header["error"]) from RuntimeError(f"in a worker:\n{header['trace']}")
-    return [
-        (Reply(payload=payloads[f"reply/{i}"], **fields), payloads[f"state/{i}"])
-        for i, fields in enumerate(header["replies"])
-    ]
+    return header, payloads

@@ -96,6 +96,14 @@ class Federation:
         counts = [torch.bincount(y[torch.from_numpy(p)], minlength=self.num_classes) for p in self.train.parts.values()]
         return torch.stack([c / c.sum() for c in counts])
 
+    def some_tests(self, size: int | None, seed: int) -> list[Samples]:
+        """Return about so many samples of every test set, the same share of each class; nothing if that is all."""
+        if size is None or size >= max(map(len, self.tests)):
+            return []
+        rng = stream(seed, "some tests")
+        parts = {id(test): test.only(chosen(test.y.numpy(), size / len(test), rng, least=1)) for test in self.tests}
+        return [parts[id(test)] for test in self.tests]
+
     def describe(self) -> dict[str, Any]:
         """Return what identifies the split: its hash, and each client's size and effective number of classes."""
         parts = list(self.train.parts.values())
@@ -204,12 +212,12 @@ def split(
     return Federation(train, tests, proxy)
 
 
-def chosen(classes: Index, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Choose the same share of every class."""
+def chosen(classes: Index, share: float, rng: np.random.Generator, least: int = 0) -> NDArray[np.bool_]:
+    """Choose the same share of every class, and of each at least so many."""
     held = np.zeros(len(classes), dtype=bool)
     for c in np.unique(classes):
         members = rng.permutation(np.flatnonzero(classes == c))
-        held[members[: round(share * len(members))]] = True
+        held[members[: max(least, round(share * len(members)))]] = True
     return held
 
 

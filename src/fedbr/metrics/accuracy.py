@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ..core.data import Samples
-from ..core.model import FedModel
+from ..core.testing import Exam, pieces
 from ..core.wire import State
 
-EVALUATION_BATCH = 512
 BEST_ROUNDS = 5
 
 
@@ -27,67 +26,77 @@ class Evaluation:
         return min(c for c in self.clients if c is not None)
 
 
+class Examiner(Protocol):
+    """Whoever holds test sets and lets models answer."""
+
+    tests: Sequence[Samples]
+
+    def test(self, exams: Sequence[Exam]) -> Sequence[Tensor]: ...
+
+
 def evaluate(
-    model: FedModel,
-    params: State | Sequence[State],
-    tests: Sequence[Samples],
+    examiner: Examiner,
+    models: State | Sequence[State],
+    sets: range,
     shares: Sequence[Mapping[int, float]] | None,
     label_mix: Tensor,
-    dtype: torch.dtype,
 ) -> Evaluation:
     """Test the global model, or each client's own, on every client's distribution.
 
-    ``shares`` says for each client what part of its distribution a test set is; None: there is one test set for all,
-    and each class is weighted by its share in the client's own data.
+    ``sets`` are the examiner's test sets to use. ``shares`` says for each client what part of its distribution each of
+    them is; None: there is one for all, and each class is weighted by its share in the client's own data.
     """
     clients = len(label_mix)
     wanted = [{0: 1.0}] * clients if shares is None else shares
-    if isinstance(params, dict):
-        own = [_tested(model, params, tests, range(len(tests)), label_mix.shape[1], dtype)] * clients
+    if isinstance(models, dict):
+        (all_hits,) = _hits(examiner, [models], sets, [range(len(sets))], label_mix.shape[1])
+        scores = {t: _overall(hits) for t, hits in all_hits.items()}
+        accuracy, own = sum(scores.values()) / len(sets), [all_hits] * clients
+        each = [sum(w * scores[t] for t, w in some.items()) for some in wanted]
     else:
-        own = [_tested(model, p, tests, w, label_mix.shape[1], dtype) for p, w in zip(params, wanted, strict=True)]
-    each = [sum(w[t] * _overall(hits[t]) for t in w) for hits, w in zip(own, wanted, strict=True)]
-    accuracy = sum(map(_overall, own[0].values())) / len(tests) if isinstance(params, dict) else sum(each) / clients
+        own = _hits(examiner, models, sets, wanted, label_mix.shape[1])
+        each = [sum(w * _overall(hits[t]) for t, w in some.items()) for hits, some in zip(own, wanted, strict=True)]
+        accuracy = sum(each) / clients
     if shares is not None:
         return Evaluation(accuracy, list(each))
-    right, count = torch.stack([hits[0][0] for hits in own]), own[0][0][1]
-    tested = label_mix.double() * (count > 0)
+    right, total = torch.stack([hits[0][0] for hits in own]), own[0][0][1]
+    tested = label_mix.double() * (total > 0)
     covered = tested.sum(dim=1)
-    scores = ((tested * right / count.clamp(min=1)).sum(dim=1) / covered).tolist()
-    return Evaluation(accuracy, [s if c > 0 else None for s, c in zip(scores, covered, strict=True)])
+    by_class = ((tested * right / total.clamp(min=1)).sum(dim=1) / covered).tolist()
+    return Evaluation(accuracy, [s if c > 0 else None for s, c in zip(by_class, covered.tolist(), strict=True)])
 
 
 Hits = tuple[Tensor, Tensor]  # right answers and samples, of each class
 
 
-def _tested(
-    model: FedModel,
-    params: State,
-    tests: Sequence[Samples],
-    wanted: Iterable[int],
+def _hits(
+    examiner: Examiner,
+    models: Sequence[State],
+    sets: range,
+    wanted: Sequence[Iterable[int]],
     num_classes: int,
-    dtype: torch.dtype,
-) -> dict[int, Hits]:
-    """Test one model on some of the test sets; on one that stands there twice, once."""
-    model.set_weights(params)
-    found: dict[int, Hits] = {}  # by object
-    for t in wanted:
-        if id(tests[t]) not in found:
-            found[id(tests[t])] = _hits(model, tests[t], num_classes, dtype)
-    return {t: found[id(tests[t])] for t in wanted}
+) -> list[dict[int, Hits]]:
+    """Test every model on the test sets that it is wanted for; on one that stands there twice, once."""
+    tests = examiner.tests
+    same = {id(tests[s]): s for s in reversed(sets)}  # the first of those that are one object
+    first = [same[id(tests[s])] for s in sets]
+    totals = {s: torch.bincount(tests[s].y, minlength=num_classes).double() for s in same.values()}
+    exams = [
+        (model, pieces(tests, dict.fromkeys(first[t] for t in some)))
+        for model, some in zip(models, wanted, strict=True)
+    ]
+    found = []
+    for some, (_, asked), counts in zip(wanted, exams, examiner.test(exams), strict=True):
+        right = {piece.test: torch.zeros(num_classes, dtype=torch.float64) for piece in asked}
+        for piece, counted in zip(asked, counts, strict=True):
+            right[piece.test] += counted
+        found.append({t: (right[first[t]], totals[first[t]]) for t in some})
+    return found
 
 
 def _overall(hits: Hits) -> float:
-    right, count = hits
-    return float(right.sum() / count.sum())
-
-
-def _hits(model: FedModel, test: Samples, num_classes: int, dtype: torch.dtype) -> Hits:
-    """Count right answers and samples of each class."""
-    batches = [slice(i, i + EVALUATION_BATCH) for i in range(0, len(test), EVALUATION_BATCH)]
-    guesses = torch.cat([model.predict(test.see(b, dtype)) for b in batches])
-    right = torch.bincount(test.y[guesses == test.y], minlength=num_classes)
-    return right.double(), torch.bincount(test.y, minlength=num_classes).double()
+    right, total = hits
+    return float(right.sum() / total.sum())
 
 
 def definitions(own_tests: bool) -> dict[str, str]:
@@ -104,6 +113,8 @@ def definitions(own_tests: bool) -> dict[str, str]:
         "accuracy is the mean over clients",
         "accuracy": "accuracy of the global model after aggregation, "
         + ("mean over all test sets" if own_tests else "on the common held-out test set"),
+        "test_samples": "how many samples the rounds are tested on, the same ones every time and the same share of "
+        "each class; the last round is always tested on all",
         "accuracy_clients": f"{client}; all clients, whether they took part in the round or not",
         "accuracy_worst": "the smallest of accuracy_clients in that round",
         "accuracy.top5": f"mean of the {BEST_ROUNDS} best evaluated rounds (of fewer, if there are fewer)",

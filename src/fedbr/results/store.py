@@ -262,6 +262,7 @@ def _summary(folder: RunFolder, stack: Stack, seed: int, recipe: Recipe) -> dict
         "split": info["split"],
         "model": info["model"],
         "cohort": info["cohort"],
+        "test_samples": info.get("test"),
         **summarise(lines, targets),
         "bytes": {way: sum(line[f"bytes_{way}"] for line in lines) for way in ("up", "down")},
         "seconds": seconds | {"total": sum(seconds.values())},

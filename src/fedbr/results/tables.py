@@ -152,11 +152,16 @@ def about(results: dict[str, Any]) -> str:
     each = train.get("clients_per_round", count)
     part = f", {each} a round" if each < count else ""
     alpha = f" (alpha {data['alpha']:g})" if data["partition"] in ("lda", "lda-prior", "quantity") else ""
+    tested = runs[0]["test_samples"] or {"last": 0, "others": 0}  # older results do not say
+    some = ""
+    if tested["last"] != tested["others"]:
+        some = f"; tested on {tested['others']:,} samples, on all {tested['last']:,} in the last round"
+    size = "".join(f", {k} {v:g}" for k, v in recipe["model"].items() if k in ("width", "layers") and v != 1)
     return (
         f"{data['name']}: {count} clients{part}, {data['partition']}{alpha}, "
-        f"{statistics.fmean(effective):.1f} effective classes each; {recipe['model']['name']}, "
-        f"{train['rounds']} rounds of {train['local_steps']} steps, lr {train['lr']:g}, "
-        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        f"{statistics.fmean(effective):.1f} effective classes each; {recipe['model']['name']}{size}, "
+        f"{train['rounds']} rounds of {train['local_steps']} steps of {train['batch_size']}, lr {train['lr']:g}, "
+        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}{some}"
     )
 
 

@@ -1,0 +1,46 @@
+"""Testing a model: cut into pieces that anybody may count, and whose counts only have to be added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .data import Samples
+from .model import FedModel
+from .wire import State
+
+BATCH = 512  # samples that go through the model together; the same for every number of workers
+
+
+class Piece(NamedTuple):
+    """Some samples of one test set."""
+
+    test: int
+    start: int
+    stop: int
+
+
+Exam = tuple[State, list[Piece]]  # a model, and what it is asked
+
+
+def pieces(tests: Sequence[Samples], wanted: Iterable[int]) -> list[Piece]:
+    """Cut test sets into batches."""
+    return [
+        Piece(t, start, min(start + BATCH, len(tests[t]))) for t in wanted for start in range(0, len(tests[t]), BATCH)
+    ]
+
+
+def count(
+    model: FedModel, params: State, tests: Sequence[Samples], asked: Iterable[Piece], dtype: torch.dtype
+) -> Tensor:
+    """Count a model's right answers, by class, for each piece: [pieces, classes]."""
+    model.set_weights(params)
+    found = []
+    for t, start, stop in asked:
+        truth = tests[t].y[start:stop]
+        guesses = model.predict(tests[t].see(slice(start, stop), dtype))
+        found.append(torch.bincount(truth[guesses == truth], minlength=model.num_classes))
+    return torch.stack(found)
