@@ -117,7 +117,10 @@ def train(
         server = Server(job)
         cohort = choose(job.model, job.spec, settings.cohort)
         backend = connect(job, federation, cohort, pool, settings.evaluate_samples)
-        lines = list(experiment.rounds(server, backend, federation, 1, settings.rounds, settings.evaluate_every))
+        lines = []
+        for line in experiment.rounds(server, backend, federation, 1, settings.rounds, settings.evaluate_every):
+            lines.append(line)
+            backend.states.tidy()
     kept = server.models(backend.states)
     samples = federation.train.samples
     if samples.x.dtype == torch.uint8:

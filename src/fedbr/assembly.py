@@ -10,6 +10,7 @@ import torch
 
 from . import data, models
 from .backends.base import Backend, usable_cores
+from .backends.memory import ClientMemory
 from .backends.pool import PoolBackend, WorkerPool
 from .backends.serial import SerialBackend
 from .config import Recipe, Stack, TrainConfig
@@ -78,10 +79,15 @@ def useful_workers(job: Job, train: TrainConfig) -> int:
 
 
 def connect(
-    job: Job, clients: Federation, cohort: int, pool: WorkerPool | None, evaluate_samples: int | None = None
+    job: Job,
+    clients: Federation,
+    cohort: int,
+    pool: WorkerPool | None,
+    evaluate_samples: int | None = None,
+    memory: ClientMemory | None = None,
 ) -> Backend:
     """Choose who trains and tests: this process or a pool of them."""
     tests = [*clients.tests, *clients.some_tests(evaluate_samples, job.spec.seed)]
     if pool is None:
-        return SerialBackend(job, clients.train, tests, cohort)
-    return PoolBackend(job, clients.train, tests, cohort, pool)
+        return SerialBackend(job, clients.train, tests, cohort, memory)
+    return PoolBackend(job, clients.train, tests, cohort, pool, memory)

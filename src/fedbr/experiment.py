@@ -12,6 +12,7 @@ from typing import Any
 from . import models
 from .assembly import connect, federation, job, useful_workers
 from .backends.base import Backend, one_thread
+from .backends.memory import ClientMemory
 from .backends.pool import WorkerPool
 from .config import Recipe, Stack
 from .core.cohort import choose
@@ -63,7 +64,8 @@ def play(
     """Play one run to its end, or to the round in which it diverges."""
     this = job(recipe, stack, clients, seed)
     cohort = choose(this.model, this.spec, recipe.train.cohort)
-    server, backend = Server(this), connect(this, clients, cohort, pool, recipe.train.evaluate_samples)
+    server = Server(this)
+    backend = connect(this, clients, cohort, pool, recipe.train.evaluate_samples, ClientMemory(folder.path / "memory"))
     parameters = sum(p.numel() for k, p in this.model.named_parameters() if not k.startswith("extras."))
     about = {
         "name": recipe.model.name,

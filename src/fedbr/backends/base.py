@@ -17,6 +17,7 @@ from ..core.data import Samples, TrainData
 from ..core.errors import RunError
 from ..core.testing import Exam, count
 from ..core.wire import SHARED, Payload, Reply, Task
+from .memory import ClientMemory
 
 Cohort = tuple[list[Task], list[Payload]]
 Answers = list[tuple[Reply, Payload]]
@@ -25,7 +26,7 @@ Answers = list[tuple[Reply, Payload]]
 class Backend(Protocol):
     """Carries tasks to clients and brings their replies back, in the order of the tasks."""
 
-    states: dict[int, Payload]  # the memory of the clients that live here, by client
+    states: ClientMemory  # of the clients that live here
     shared: Payload  # what the server shared last; whoever trains holds the same
 
     tests: Sequence[Samples]  # what models are tested on
@@ -40,10 +41,12 @@ class Backend(Protocol):
 class LocalBackend(ABC):
     """Keeps the clients' state and groups tasks into cohorts, whose size does not depend on the workers."""
 
-    def __init__(self, job: Job, data: TrainData, tests: Sequence[Samples], cohort: int) -> None:
+    def __init__(
+        self, job: Job, data: TrainData, tests: Sequence[Samples], cohort: int, memory: ClientMemory | None = None
+    ) -> None:
         self.job, self.data, self.tests, self.cohort = job, data, tests, cohort
         self.tester = copy.deepcopy(job.model)
-        self.states: dict[int, Payload] = {}
+        self.states = ClientMemory() if memory is None else memory
         self.shared: Payload = {}
         self._memory = new_state(job).keys()  # the methods that remember
 
@@ -57,8 +60,9 @@ class LocalBackend(ABC):
         for group, answer in zip(groups, answers, strict=True):
             for i, (reply, state) in zip(group, answer, strict=True):
                 replies[i] = reply
-                if tasks[i].kind == "train":
+                if tasks[i].kind == "train" and state:
                     self.states[tasks[i].client] = state
+        self.states.spill()
         return [replies[i] for i in range(len(tasks))]
 
     def test(self, exams: Sequence[Exam]) -> list[Tensor]:

@@ -19,11 +19,13 @@ from ..core.client import Job, handle
 from ..core.data import Samples, TrainData
 from ..core.errors import InputError, RunError
 from ..core.testing import Exam, Piece
-from ..core.wire import SHARED, Payload, Reply, State, Task, pack, unpack
+from ..core.wire import SHARED, Payload, Reply, Task, pack, unpack
 from .base import Answers, Cohort, LocalBackend
+from .memory import ClientMemory
 from .serial import SerialBackend
 
 PREPARE = b"prepare"  # announces the constants of a run
+BOARD = b"board"  # announces a larger piece of shared memory
 
 
 class WorkerPool:
@@ -33,6 +35,7 @@ class WorkerPool:
         context = mp.get_context("spawn")
         self.connections: list[Connection] = []
         self.processes: list[Any] = []
+        self.board = torch.empty(0, dtype=torch.uint8)  # in shared memory: what all workers read in a round
         for i in range(workers):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs,), name=f"fedbr-worker-{i}", daemon=True)
@@ -54,6 +57,20 @@ class WorkerPool:
                 ) from error
         for connection in self.connections:
             _unpack(self.receive(connection))
+
+    def publish(self, blob: bytes) -> int:
+        """Let all workers read the same bytes, which are copied once; only while none of them is at work."""
+        if len(blob) > len(self.board):
+            self.board = torch.empty(2 * len(blob), dtype=torch.uint8)
+            self.board.share_memory_()  # type: ignore[no-untyped-call]
+            for connection in self.connections:
+                self.send(connection, BOARD)
+                try:
+                    connection.send(self.board)
+                except OSError as error:
+                    raise self._death(connection) from error
+        self.board[: len(blob)] = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
+        return len(blob)
 
     def spread(self, work: Iterable[bytes]) -> list[bytes]:
         """Give work to whoever is idle; return the answers in the order of the work."""
@@ -106,23 +123,44 @@ class WorkerPool:
 
 
 class PoolBackend(LocalBackend):
-    def __init__(self, job: Job, data: TrainData, tests: Sequence[Samples], cohort: int, pool: WorkerPool) -> None:
-        super().__init__(job, data, tests, cohort)
+    def __init__(
+        self,
+        job: Job,
+        data: TrainData,
+        tests: Sequence[Samples],
+        cohort: int,
+        pool: WorkerPool,
+        memory: ClientMemory | None = None,
+    ) -> None:
+        super().__init__(job, data, tests, cohort, memory)
         self.pool = pool
         pool.prepare(job, data, tests)
 
     def test(self, exams: Sequence[Exam]) -> list[Tensor]:
         """Deal out the pieces; counts are whole numbers, so that it does not matter who counts what."""
-        hands = max(1, -(-2 * len(self.pool.connections) // len(exams)))  # a model goes to each worker about twice
+        workers = len(self.pool.connections)
+        hands = 2 * workers if len(exams) == 1 else 1  # many models are work enough for all
         dealt = [(i, asked[h::hands]) for i, (_, asked) in enumerate(exams) for h in range(hands) if asked[h::hands]]
-        blobs = self.pool.spread(_pack_exam(exams[i][0], some) for i, some in dealt)
+        models = [{"exam": {"model": params}} for params, _ in exams]
+        length = self.pool.publish(pack({}, models.pop())) if len(models) == 1 else 0
+        own = models or [{}]
+        blobs = self.pool.spread(pack({"common": length, "exam": some}, own[i]) for i, some in dealt)
         found: list[dict[Piece, Tensor]] = [{} for _ in exams]
         for (i, some), blob in zip(dealt, blobs, strict=True):
             found[i] |= zip(some, _unpack(blob)[1]["counts"]["right"]["pieces"], strict=True)
         return [torch.stack([right[piece] for piece in asked]) for (_, asked), right in zip(exams, found, strict=True)]
 
     def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
-        return [_unpack_answers(blob) for blob in self.pool.spread(_pack_work(*cohort) for cohort in work)]
+        """All tasks of a call bring the same payload, and all states what is shared: these go on the board."""
+        if not work:
+            return []
+        (task, *_), (state, *_) = work[0]
+        sections = {k: v for k, v in task.payload.items() if not k.startswith(SHARED)}
+        length = self.pool.publish(pack({}, {"task": sections, "shared": _shared(state)}))
+        order = sorted(range(len(work)), key=lambda i: -len(work[i][0]))  # large ones first: nobody waits for the last
+        blobs = self.pool.spread(_pack_work(length, *work[i]) for i in order)
+        answers = dict(zip(order, map(_unpack_answers, blobs), strict=True))
+        return [answers[i] for i in range(len(work))]
 
 
 @contextmanager
@@ -142,9 +180,13 @@ def _work(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     desk: SerialBackend | None = None
+    board = torch.empty(0, dtype=torch.uint8)
     with suppress(EOFError, OSError):  # the parent is gone
         while True:
             blob = connection.recv_bytes()
+            if blob == BOARD:
+                board = connection.recv()
+                continue
             try:
                 if blob == PREPARE:
                     job, data, tests = connection.recv()
@@ -152,7 +194,10 @@ def _work(connection: Connection) -> None:
                     answer = pack({}, {})
                 else:
                     assert desk is not None
-                    answer = _answer(desk, *unpack(blob))
+                    header, own = unpack(blob)
+                    if header["common"]:
+                        own |= unpack(board[: header["common"]].numpy().tobytes())[1]
+                    answer = _exam(desk, header, own) if "exam" in header else _tasks(desk, header, own)
             except (EOFError, OSError):
                 raise
             except InputError as error:
@@ -163,13 +208,16 @@ def _work(connection: Connection) -> None:
             connection.send_bytes(answer)
 
 
-def _answer(desk: SerialBackend, header: dict[str, Any], payloads: dict[str, Payload]) -> bytes:
-    if "exam" in header:
-        asked = [Piece(*piece) for piece in header["exam"]]
-        (right,) = desk.test([(payloads["exam"]["model"], asked)])
-        return pack({}, {"counts": {"right": {"pieces": right}}})
+def _exam(desk: SerialBackend, header: dict[str, Any], payloads: dict[str, Payload]) -> bytes:
+    asked = [Piece(*piece) for piece in header["exam"]]
+    (right,) = desk.test([(payloads["exam"]["model"], asked)])
+    return pack({}, {"counts": {"right": {"pieces": right}}})
+
+
+def _tasks(desk: SerialBackend, header: dict[str, Any], payloads: dict[str, Payload]) -> bytes:
     tasks = [Task(payload=payloads["task"], **fields) for fields in header["tasks"]]
-    answers = handle(desk.job, desk.data, tasks, [payloads[f"state/{i}"] for i in range(len(tasks))])
+    states = [payloads[f"state/{i}"] | payloads["shared"] for i in range(len(tasks))]
+    answers = handle(desk.job, desk.data, tasks, states)
     replies = [{"client": r.client, "num_examples": r.num_examples, "metrics": r.metrics} for r, _ in answers]
     found: dict[str, Payload] = {}
     for i, (reply, state) in enumerate(answers):
@@ -177,14 +225,14 @@ def _answer(desk: SerialBackend, header: dict[str, Any], payloads: dict[str, Pay
     return pack({"replies": replies}, found)
 
 
-def _pack_exam(params: State, asked: Sequence[Piece]) -> bytes:
-    return pack({"exam": asked}, {"exam": {"model": params}})
-
-
-def _pack_work(tasks: Sequence[Task], states: Sequence[Payload]) -> bytes:
+def _pack_work(common: int, tasks: Sequence[Task], states: Sequence[Payload]) -> bytes:
     fields = [{"kind": t.kind, "client": t.client, "round": t.round, "last": t.last} for t in tasks]
-    payload = {k: v for k, v in tasks[0].payload.items() if not k.startswith(SHARED)}  # those are in the states
-    return pack({"tasks": fields}, {"task": payload} | {f"state/{i}": s for i, s in enumerate(states)})
+    own = ({k: v for k, v in s.items() if not k.startswith(SHARED)} for s in states)
+    return pack({"common": common, "tasks": fields}, {f"state/{i}": s for i, s in enumerate(own)})
+
+
+def _shared(state: Payload) -> Payload:
+    return {k: v for k, v in state.items() if k.startswith(SHARED)}
 
 
 def _unpack_answers(blob: bytes) -> Answers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import safetensors
@@ -72,6 +73,13 @@ def unpack(blob: bytes) -> tuple[Any, dict[str, Payload]]:
         for who, sections in json.loads(metadata["layout"]).items()
     }
     return json.loads(metadata["header"]), payloads
+
+
+def read_part(path: Path, who: str) -> Payload:
+    """Read one payload of a file that holds what ``pack`` wrote; the rest is not even looked at."""
+    with safetensors.safe_open(path, "pt") as file:
+        sections = json.loads(file.metadata()["layout"])[who]
+        return {section: {k: file.get_tensor(name) for k, name in keys.items()} for section, keys in sections.items()}
 
 
 def _alone(tensor: Tensor, storages: set[int]) -> Tensor:

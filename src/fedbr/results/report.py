@@ -7,9 +7,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..core.disk import write
 from ..core.errors import InputError
 from . import plots, tables
-from .store import ResultFolder, write
+from .store import ResultFolder
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; }

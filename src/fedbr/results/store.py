@@ -16,7 +16,9 @@ import safetensors.torch
 import torch
 
 from ..backends.base import Backend
+from ..backends.memory import ClientMemory
 from ..config import Recipe, Stack, parse
+from ..core.disk import write
 from ..core.errors import InputError, RunError
 from ..core.server import Server
 from ..core.wire import State, pack, unpack
@@ -83,14 +85,14 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def checkpoint(self, round: int, server: Server, backend: Backend) -> None:
-        """Replace the checkpoint; one file holds all, so that it is whole or not there."""
+        """Replace the checkpoint. What is not in it is in files of ``memory`` that it names and that do not change."""
         header, payloads = server.snapshot()
-        header = {"round": round, "clients": sorted(backend.states), **header}
-        payloads |= {f"client/{c}": state for c, state in backend.states.items()}
-        write(self.path / "checkpoint.safetensors", pack(header, payloads))
-        write(
-            self.path / "checkpoint.json", dump({"round": round, "clients": header["clients"]})
-        )  # to be read by people
+        memory = backend.states
+        clients = {"clients": sorted(memory.here), "filed": sorted(memory.filed.items())}
+        payloads |= {f"client/{c}": state for c, state in memory.here.items()}
+        write(self.path / "checkpoint.safetensors", pack({"round": round, **clients, **header}, payloads))
+        write(self.path / "checkpoint.json", json.dumps({"round": round, **clients}) + "\n")  # to be read by people
+        memory.tidy()
 
     def resume(self, server: Server, backend: Backend) -> int:
         """Go on from the checkpoint; drop what came after it. Return the last round that is done."""
@@ -99,7 +101,8 @@ class RunFolder:
         if file.exists():
             header, payloads = unpack(file.read_bytes())
             server.restore(header, payloads)
-            backend.states.update({c: payloads[f"client/{c}"] for c in header["clients"]})
+            here = {c: payloads[f"client/{c}"] for c in header["clients"]}
+            backend.states.restore(here, header.get("filed", []))
             backend.shared.update(server.shared)
             done = header["round"]
         kept = [line for line in self.lines() if line["round"] <= done]
@@ -217,21 +220,14 @@ class ResultFolder:
         for name in ("results.json", "report.html", "environment.json"):
             (self.path / name).unlink(missing_ok=True)
         for run in (self.path / "runs").glob("*/"):
+            ClientMemory(run / "memory").tidy()
+            with contextlib.suppress(OSError):
+                (run / "memory").rmdir()
             for name in ("model.safetensors", "checkpoint.safetensors", "checkpoint.json", "metrics.jsonl", "run.json"):
                 (run / name).unlink(missing_ok=True)
                 (run / f".{name}.new").unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # somebody else's file is in it
                 run.rmdir()
-
-
-def write(path: Path, content: str | bytes) -> None:
-    """Write a file so that a kill at any moment leaves the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def dump(value: Any) -> str:
