@@ -81,6 +81,8 @@ def train(
     seed: int = 0,
     cohort: int | Literal["auto"] = "auto",
     dtype: Literal["float32", "float64"] = "float32",
+    device: str = "auto",
+    amp: bool = False,
     **model_options: Any,
 ) -> Run:
     """Train one model across the clients of a federation.

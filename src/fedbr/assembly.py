@@ -14,6 +14,7 @@ from .backends.memory import ClientMemory
 from .backends.pool import PoolBackend, WorkerPool
 from .backends.serial import SerialBackend
 from .config import Recipe, Stack, TrainConfig
+from .core import device as devices
 from .core.client import Job
 from .core.cohort import choose, has_batch_norm, joins
 from .core.data import Spec
@@ -42,6 +43,9 @@ def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, tr
     count, dtype = len(clients.train.parts), getattr(torch, train.dtype)
     if (train.clients_per_round or 0) > count:
         raise InputError(f"train.clients_per_round = {train.clients_per_round}: there are only {count} clients")
+    device = devices.choose(train.device)
+    if train.amp and (reason := devices.bfloat16_obstacle(str(device))):
+        raise InputError(f"train.amp = true: bfloat16 does not work on {device} here ({reason}); use false")
     spec = Spec(
         shape=clients.shape,
         num_classes=clients.num_classes,
@@ -49,6 +53,8 @@ def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, tr
         clients_per_round=train.clients_per_round or count,
         seed=seed,
         dtype=dtype,
+        device=device,
+        amp=train.amp,
         proxy=None if clients.proxy is None else clients.proxy.see(slice(None), dtype),
         **train.model_dump(include={"local_steps", "batch_size", "lr", "momentum", "weight_decay", "aggregate"}),
     )
@@ -74,6 +80,8 @@ def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, tr
 
 def useful_workers(job: Job, train: TrainConfig) -> int:
     """One process per core that may be used, but no more than there are cohorts in a round."""
+    if job.spec.device.type != "cpu":
+        return 1
     cohort = choose(job.model, job.spec, train.cohort)
     return min(usable_cores(), -(-job.spec.clients_per_round // cohort))
 

@@ -137,7 +137,7 @@ def _race(
     def through_package(methods: list[Method], step: Callable[[], None]) -> None:
         train = clients.train
         fedbr_rounds(
-            work, replace(clients, train=PacedData(train.samples, train.parts, train.num_classes, step)), methods
+            work, replace(clients, train=PacedData(train.samples, train.parts, train.num_classes, step=step)), methods
         )
 
     runs = [partial(bare_rounds, work, clients), *(partial(through_package, methods) for _, methods in stacks)]

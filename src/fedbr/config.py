@@ -91,6 +91,8 @@ class TrainConfig(Section):
     )
     cohort: Annotated[int, Field(ge=1)] | Literal["auto"] = Field("auto", description="clients that train together")
     dtype: Literal["float32", "float64"] = Field("float32", description="precision")
+    device: str = Field("auto", description="'cpu', 'cuda', ...; auto: a GPU if there is one")
+    amp: bool = Field(False, description="compute in bfloat16 where that is safe; weights stay as they are")
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:

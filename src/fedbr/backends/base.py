@@ -44,8 +44,10 @@ class LocalBackend(ABC):
     def __init__(
         self, job: Job, data: TrainData, tests: Sequence[Samples], cohort: int, memory: ClientMemory | None = None
     ) -> None:
-        self.job, self.data, self.tests, self.cohort = job, data, tests, cohort
-        self.tester = copy.deepcopy(job.model)
+        self.job, self.data, self.tests, self.cohort = job, data.to(job.spec.device), tests, cohort
+        self.tester = copy.deepcopy(job.model).to(job.spec.device)
+        here = {id(test): test.to(job.spec.device) for test in tests}  # moved once, and one that stands there twice too
+        self._tests = [here[id(test)] for test in tests]
         self.states = ClientMemory() if memory is None else memory
         self.shared: Payload = {}
         self._memory = new_state(job).keys()  # the methods that remember
@@ -66,7 +68,7 @@ class LocalBackend(ABC):
         return [replies[i] for i in range(len(tasks))]
 
     def test(self, exams: Sequence[Exam]) -> list[Tensor]:
-        return [count(self.tester, params, self.tests, asked, self.job.spec.dtype) for params, asked in exams]
+        return [count(self.tester, params, self._tests, asked, self.job.spec.dtype) for params, asked in exams]
 
     @abstractmethod
     def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:

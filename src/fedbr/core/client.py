@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .data import Spec, TrainData
+from .data import CPU, Spec, TrainData
+from .device import autocast, default, moved
 from .method import Batch, ClientContext, Method, soft_cross_entropy
 from .model import CohortModel, FedModel
 from .rng import stream, torch_stream
@@ -37,7 +38,7 @@ def handle(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
     if tasks[0].kind == "contribute":
         return [(_contribute(job, data, task), {}) for task in tasks]  # no state changes
     # For layers that draw (dropout), which train one client at a time.
-    with torch_stream(job.spec.seed, "layers", tasks[0].round, tasks[0].client):
+    with torch_stream(job.spec.seed, "layers", tasks[0].round, tasks[0].client), default(job.spec.device):
         return _train(job, data, tasks, states)
 
 
@@ -66,9 +67,11 @@ def _contribute(job: Job, data: TrainData, task: Task) -> Reply:
 
 
 def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]) -> list[tuple[Reply, Payload]]:
-    spec, received, round = job.spec, tasks[0].payload, tasks[0].round
+    spec, round = job.spec, tasks[0].round
     clients = [t.client for t in tasks]
-    start = job.model.weights() if job.alone else received["model"]
+    received = moved(tasks[0].payload | ({"model": job.model.weights()} if job.alone else {}), spec.device)
+    states = [moved(state, spec.device) for state in states]
+    start = received["model"]
     local = CohortModel(job.model, start, len(tasks), len(spec.shape), spec.joint)
     optimizers = {
         name: torch.optim.SGD(
@@ -104,7 +107,7 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
         )
 
     stack = [(m, context(m)) for m in job.methods]
-    losses = list(_steps(local, stack, _batches(data, clients, round, spec), descend))
+    losses = list(_steps(local, stack, _batches(data, clients, round, spec), descend, spec))
     uploads = {m.name: _unstack(up) for m, ctx in stack if (up := m.finish(ctx))}
     if not job.alone:
         uploads["model"] = _unstack(local.snapshot())
@@ -112,43 +115,47 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
         if ctx.state.keys() != states[0].get(m.name, {}).keys():
             raise ValueError(f"{m.name}: a client remembers {sorted(ctx.state)}; init_client must name the same")
     memory = {m.name: _unstack(ctx.state) for m, ctx in stack if ctx.state}
-    metrics = _summary(losses)
-    if job.alone:  # nobody else will see these weights
-        for v in local.snapshot().values():
-            for i in torch.nonzero(~v.isfinite().flatten(1).all(dim=1)).flatten().tolist():
-                metrics[i]["bad_weights"] = 1.0
+    metrics = _summary(losses, local.snapshot() if job.alone else {})  # weights that nobody else will see
     return [
         (
-            Reply(client, len(data.parts[client]), {k: v[i] for k, v in uploads.items()}, metrics[i]),
-            {k: {n: t.clone() for n, t in v[i].items()} for k, v in memory.items()},
+            Reply(client, len(data.parts[client]), moved({k: v[i] for k, v in uploads.items()}, CPU), metrics[i]),
+            moved({k: {n: t.clone() for n, t in v[i].items()} for k, v in memory.items()}, CPU),
         )
         for i, client in enumerate(clients)
     ]
 
 
 def _steps(
-    local: CohortModel, stack: Acting, batches: Iterator[Batch], descend: Callable[[Tensor], None]
+    local: CohortModel, stack: Acting, batches: Iterator[Batch], descend: Callable[[Tensor], None], spec: Spec
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Do the local steps; yield the cross-entropy and the whole loss of each, [C]."""
-    for method, ctx in stack:
-        method.begin(ctx)
+    with autocast(spec.device, spec.amp):
+        for method, ctx in stack:
+            method.begin(ctx)
     for batch in batches:
-        for method, ctx in stack:
-            batch = method.on_batch(ctx, batch)
-        probes = [(ctx, p) for method, ctx in stack if (p := method.probe(ctx, batch)) is not None]
-        out, *probed = local.outputs([batch.x, *(p for _, p in probes)])
-        for _, ctx in stack:
-            ctx.probed = None
-        for (ctx, _), output in zip(probes, probed, strict=True):
-            ctx.probed = output
-        cross_entropy = loss = soft_cross_entropy(out.logits, batch.y)
-        for method, ctx in stack:
-            if (term := method.loss(ctx, batch, out)) is not None:
-                if term.shape != loss.shape:
-                    raise ValueError(f"{method.name}.loss must return one value per client [C], not {term.shape}")
-                loss = loss + term
+        with autocast(spec.device, spec.amp):
+            cross_entropy, loss = _forward(local, stack, batch)
         descend(loss)
         yield cross_entropy.detach(), loss.detach()
+
+
+def _forward(local: CohortModel, stack: Acting, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the cross-entropy of a step and, with the methods' terms, the whole loss: [C] each."""
+    for method, ctx in stack:
+        batch = method.on_batch(ctx, batch)
+    probes = [(ctx, p) for method, ctx in stack if (p := method.probe(ctx, batch)) is not None]
+    out, *probed = local.outputs([batch.x, *(p for _, p in probes)])
+    for _, ctx in stack:
+        ctx.probed = None
+    for (ctx, _), output in zip(probes, probed, strict=True):
+        ctx.probed = output
+    cross_entropy = loss = soft_cross_entropy(out.logits, batch.y)
+    for method, ctx in stack:
+        if (term := method.loss(ctx, batch, out)) is not None:
+            if term.shape != loss.shape:
+                raise ValueError(f"{method.name}.loss must return one value per client [C], not {term.shape}")
+            loss = loss + term
+    return cross_entropy, loss
 
 
 def _batches(data: TrainData, clients: Sequence[int], round: int, spec: Spec) -> Iterator[Batch]:
@@ -161,15 +168,19 @@ def _batches(data: TrainData, clients: Sequence[int], round: int, spec: Spec) ->
         yield Batch(*data.see(index[:, step], spec.dtype, None if moves is None else moves[:, step]), step)
 
 
-def _summary(losses: Sequence[tuple[Tensor, Tensor]]) -> list[dict[str, float]]:
+def _summary(losses: Sequence[tuple[Tensor, Tensor]], weights: State) -> list[dict[str, float]]:
     """One dictionary per client; the only look at values, so that no step has to wait for one."""
     cross_entropy, whole = (torch.stack(column) for column in zip(*losses, strict=True))  # [steps, C]
     bad = ~whole.isfinite()
     first = torch.where(bad.any(0), bad.int().argmax(0), -1)
-    return [
+    found = [
         {"loss": loss, "bad_step": float(step)}
         for loss, step in zip(cross_entropy.mean(0).tolist(), first.tolist(), strict=True)
     ]
+    for v in weights.values():
+        for i in torch.nonzero(~v.isfinite().flatten(1).all(dim=1)).flatten().tolist():
+            found[i]["bad_weights"] = 1.0
+    return found
 
 
 def _stack(states: Sequence[State]) -> State:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Index = NDArray[np.int64]
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Spec:
     aggregate: str = "uniform"  # or "samples"
     seed: int = 0
     dtype: torch.dtype = torch.float32
+    device: torch.device = CPU
+    amp: bool = False  # mixed precision
     joint: bool = False  # one forward for the batch and the methods' probes together
     proxy: Tensor | None = None  # public samples that belong to nobody, as the model sees them
 
@@ -55,11 +58,12 @@ class Augment:
         """Move images [..., channels, height, width], all at once."""
         images, how = x.flatten(0, -4), moves.flatten(0, -2)
         height, width = images.shape[-2:]
-        rows = torch.arange(height) + how[:, :1]
-        columns = torch.arange(width) + how[:, 1:2]
+        rows = torch.arange(height, device=x.device) + how[:, :1]
+        columns = torch.arange(width, device=x.device) + how[:, 1:2]
         columns = torch.where(how[:, 2:] > 0, columns.flip(1), columns)
         padded = F.pad(images, (self.pad,) * 4)
-        picked = padded[torch.arange(len(images))[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+        which = torch.arange(len(images), device=x.device)
+        picked = padded[which[:, None, None], :, rows[:, :, None], columns[:, None, :]]
         return picked.permute(0, 3, 1, 2).view(x.shape)
 
 
@@ -81,6 +85,11 @@ class Samples:
         keep = torch.from_numpy(mask)
         return replace(self, x=self.x[keep], y=self.y[keep])
 
+    def to(self, device: torch.device) -> Samples:
+        """Return the samples on a device."""
+        scale, shift = (v.to(device) if isinstance(v, Tensor) else v for v in (self.scale, self.shift))
+        return replace(self, x=self.x.to(device), y=self.y.to(device), scale=scale, shift=shift)
+
     def see(self, index: Tensor | slice, dtype: torch.dtype, moves: Tensor | None = None) -> Tensor:
         """Return samples as the model sees them, augmented if it is said how."""
         x = self.x[index]
@@ -101,6 +110,13 @@ class TrainData:
     samples: Samples
     parts: Mapping[int, Index]  # client -> its samples
     num_classes: int
+    origin: Samples | None = None  # the same in main memory, if ``samples`` are on a device
+
+    def to(self, device: torch.device) -> TrainData:
+        """Return the samples on a device; who has which stays in main memory."""
+        if self.samples.x.device == device:
+            return self
+        return replace(self, samples=self.samples.to(device), origin=self.samples)
 
     def draw(
         self,
@@ -115,19 +131,24 @@ class TrainData:
     def positions(self, clients: Sequence[int], rngs: Sequence[np.random.Generator], shape: tuple[int, ...]) -> Tensor:
         """Return which samples every client draws: [C, *shape]."""
         parts = [self.parts[c] for c in clients]
-        return torch.from_numpy(np.stack([p[r.integers(len(p), size=shape)] for p, r in zip(parts, rngs, strict=True)]))
+        return self._here(np.stack([p[r.integers(len(p), size=shape)] for p, r in zip(parts, rngs, strict=True)]))
 
     def moves(self, rngs: Sequence[np.random.Generator], shape: tuple[int, ...]) -> Tensor | None:
         """Return how every client's draws are augmented, if they are: [C, *shape, 3]."""
         if self.samples.augment is None:
             return None
-        return torch.from_numpy(np.stack([self.samples.augment.draw(rng, shape) for rng in rngs]))
+        return self._here(np.stack([self.samples.augment.draw(rng, shape) for rng in rngs]))
 
     def see(self, index: Tensor, dtype: torch.dtype, moves: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return samples as the model sees them, with one-hot labels, for an index of any shape."""
-        return self.samples.see(index, dtype, moves), F.one_hot(self.samples.y[index], self.num_classes).to(dtype)
+        # Rows of a unit matrix: one_hot would look at the values.
+        unit = torch.eye(self.num_classes, dtype=dtype, device=self.samples.y.device)
+        return self.samples.see(index, dtype, moves), unit[self.samples.y[index]]
 
     def of(self, client: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return all samples of one client and their classes."""
-        index = torch.from_numpy(self.parts[client])
-        return self.samples.see(index, dtype), self.samples.y[index]
+        """Return all samples of one client and their classes, in main memory."""
+        index, samples = torch.from_numpy(self.parts[client]), self.origin or self.samples
+        return samples.see(index, dtype), samples.y[index]
+
+    def _here(self, index: Index) -> Tensor:
+        return torch.from_numpy(index).to(self.samples.x.device, non_blocking=True)

@@ -56,7 +56,7 @@ class ClientContext:
 
     def draw(self, f: Callable[[np.random.Generator], Any]) -> Tensor:
         """Let every client draw from its own stream: [C, ...]."""
-        return torch.from_numpy(np.stack([f(r) for r in self.rngs]))
+        return torch.from_numpy(np.stack([f(r) for r in self.rngs])).to(self.spec.device, non_blocking=True)
 
     def local_samples(self, *shape: int) -> tuple[Tensor, Tensor]:
         """Let every client draw some of its own training samples: x [C, *shape, ...], y [C, *shape, K]."""
@@ -201,7 +201,7 @@ def trained(model: FedModel) -> State:
 
 def take(t: Tensor, index: Tensor) -> Tensor:
     """Let every client pick its own samples: t[c, index[c]]."""
-    return t[torch.arange(len(t))[:, None], index]
+    return t[torch.arange(len(t), device=t.device)[:, None], index]
 
 
 def per_client(value: Tensor, like: Tensor) -> Tensor:

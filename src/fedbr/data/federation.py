@@ -31,6 +31,8 @@ class Source:
     peak: float = 1.0  # the stored value of a white pixel
     owner: Index | None = None  # the natural client of each training sample, where there are such
     test_owner: Index | None = None  # and of each test sample
+    class_names: Sequence[str] | None = None  # in the order of their numbers, where they have names
+    client_names: Sequence[str] | None = None  # of the natural clients
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,6 +43,8 @@ class Federation:
     tests: Sequence[Samples]
     proxy: Samples | None = None  # public samples that belong to nobody
     mix: Tensor | None = None  # [clients, tests], if clients are mixes of the test sets
+    class_names: Sequence[str] | None = None
+    client_names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         clients = len(self.train.parts)
@@ -209,7 +213,8 @@ def split(
     tests = [source.test]
     if name == "domains" and source.test_owner is not None:
         tests = [source.test.only(source.test_owner == c) for c in range(len(parts))]
-    return Federation(train, tests, proxy)
+    names = source.client_names if name == "domains" else None
+    return Federation(train, tests, proxy, class_names=source.class_names, client_names=names)
 
 
 def chosen(classes: Index, share: float, rng: np.random.Generator, least: int = 0) -> NDArray[np.bool_]:
