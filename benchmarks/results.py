@@ -58,7 +58,7 @@ def comparison(results: dict[str, Any]) -> str:
     seeds = results["recipe"]["train"]["seeds"]
     splits = {run["seed"]: run["split"]["effective_classes"] for run in results["runs"]}
     rows = [
-        [f"top-5 % (round of {target * 100:g} %)", *(f"seed {s}" for s in seeds)],
+        [f"5 best rounds % (round of {target * 100:g} %)", *(f"seed {s}" for s in seeds)],
         ["effective classes", *(f"{statistics.fmean(splits[s]):.2f}" for s in seeds)],
     ]
     for row in tables.rows(results):
@@ -83,7 +83,7 @@ def grids(results: dict[str, Any]) -> str:
         key = run["label"].split()[1].partition("=")[0]
         score = float("-inf") if run["diverged"] else 100 * run["accuracy"]["top5"]
         tried.setdefault((method["name"], key), {}).setdefault(method[key], []).append(score)
-    rows = [["method", "parameter", "top-5 % on held-out training samples, mean over seeds"]]
+    rows = [["method", "parameter", "5 best rounds % on held-out training samples, mean over seeds"]]
     for (name, key), scores in tried.items():
         means = {value: statistics.fmean(found) for value, found in scores.items()}
         best = max(means, key=lambda value: means[value])

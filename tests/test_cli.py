@@ -26,7 +26,16 @@ def test_run_writes_the_folder_of_the_contract(command: Command, tmp_path: Path)
     done = command("run", "digits", *QUICK, "train.seeds=0,3", "--out", str(out), "--workers", "2")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # no progress bar in a pipe
-    for word in ("FedAvg", "FedBR", "top-5 %", "worst client %", "rounds to 10 %", "speed-up", "MB/round", "s/round"):
+    for word in (
+        "FedAvg",
+        "FedBR",
+        "5 best rounds %",
+        "worst client %",
+        "rounds to 10 %",
+        "speed-up",
+        "MB/round",
+        "s/round",
+    ):
         assert word in done.stdout
     recipe = tomllib.loads((out / "recipe.toml").read_text())
     assert recipe["train"]["rounds"] == 2
@@ -262,8 +271,21 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
         assert call(["list", kind]) == 0
         shown = capsys.readouterr().out
         assert all(word in shown for word in words)
-    assert call(["list", "method"]) == 2
-    assert "methods" in capsys.readouterr().err
+    assert call(["list", "recipes"]) == 0
+    keys = capsys.readouterr().out
+    for words in (
+        "[data]",
+        "alpha = 0.1",
+        "[model]",
+        "fedbr list models",
+        "[train]",
+        "lr = 0.01",
+        "[[compare]]",
+        "label",
+    ):
+        assert words in keys
+    assert call(["list", "model"]) == 2
+    assert "did you mean 'models'?" in capsys.readouterr().err
 
 
 def test_help_is_quick_because_torch_waits() -> None:
@@ -341,11 +363,49 @@ def test_data_check_and_show(command: Command, tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stderr
     for word in ("1,438 samples of 1 x 8 x 8", "359 samples", "10 of 10 classes", "sha256"):
         assert word in checked.stdout
-    picture = tmp_path / "split.png"
-    shown = command("data", "show", "rotated-digits", "--clients", "3", "--alpha", "0.5", "--out", str(picture))
+    shown = command("data", "show", "rotated-digits", "--clients", "3", "--alpha", "0.5", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
+    assert "rotated-digits: 3 clients, lda-prior (alpha 0.5), seed 0; split " in shown.stdout
+    assert "client 1, 15°      479 samples, " in shown.stdout
     assert shown.stdout.count("effective classes") == 3
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "rotated-digits.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_data_show_of_many_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["data", "show", "digits", "--clients", "1000", "--partition", "shards", "--shards-per-client", "1"]
+    assert call([*line, "--out", str(tmp_path / "a.svg")]) == 0
+    shown = capsys.readouterr().out
+    assert "digits: 1,000 clients, shards (1 per client), seed 0" in shown
+    assert shown.count("effective classes") == 20
+    assert "... and 980 more" in shown
+    assert "<!-- of 1,000 -->" in (tmp_path / "a.svg").read_text()
+
+
+def test_data_show_of_a_recipe_and_of_own_data(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    y = np.array(["cat", "dog", "owl"] * 20)
+    client = np.array(["ward a", "ward b"] * 30)
+    np.savez(tmp_path / "pets.npz", x=np.random.default_rng(0).random((60, 5)), y=y, client=client)
+    (tmp_path / "mine.toml").write_text(
+        'data = { name = "npz", path = "pets.npz", partition = "lda", clients = 4, alpha = 3.0 }\n'
+        'train = { seeds = [5], clients_per_round = 4 }\n[[compare]]\nlabel = "S"\nmethods = []\n'
+    )
+    shown = command("data", "show", "mine.toml", "--clients", "3", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "pets.npz: 3 clients, lda (alpha 3), seed 5" in shown.stdout
+    assert (tmp_path / "mine.png").exists()
+    warning = "these data name 2 clients of their own; lda deals their samples anew"
+    assert shown.stderr.startswith(f"fedbr: {warning}")
+    assert shown.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    assert call(["data", "show", "npz", "--path", "pets.npz", "--partition", "domains"]) == 0
+    assert "  ward b " in capsys.readouterr().out
+    assert (tmp_path / "pets.png").exists()
+    assert call(["data", "check", "npz", "--path", "pets.npz"]) == 0
+    checked = capsys.readouterr().out
+    assert "classes cat, dog, owl" in checked
+    assert "ward a (24), ward b (24)" in checked
 
 
 @pytest.mark.parametrize(
@@ -366,7 +426,7 @@ def test_data_check_and_show(command: Command, tmp_path: Path) -> None:
         (("run", "digits", "--set", "fedbrr.lam=1"), "did you mean 'fedbr'?"),
         (("run", "digits", "--methods", "scaffold", "--set", "scaffold.x=1"), "there are no such"),
         (("data", "check", "digits", "--path", "x"), "has no use for it"),
-        (("data", "get", "digits"), "needs no files"),
+        (("data", "get", "digits"), "digits comes with scikit-learn: nothing to download"),
     ],
 )
 def test_wrong_lines_about_methods_and_data(
@@ -377,6 +437,36 @@ def test_wrong_lines_about_methods_and_data(
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (("data", "check", "cifar10"), "cifar10 is read as clean-cifar10 or rotated-cifar10"),
+        (("data", "show", "mnist"), "mnist is read as rotated-mnist"),
+        (("data", "show", "tunin"), "did you mean 'tuning'?"),
+        (
+            ("data", "check", "pacs", "--path", "."),
+            "fedbr data get pacs, or say where the files are: data.path or $FED",
+        ),
+        (("data", "show", "digits", "--proxy", "nothing"), "allowed: noise, photos"),
+        (("data", "show", "digits", "--rotation", "1"), "digits has no use for it"),
+        (("data", "show", "digits", "--out", "no/such/a.png"), "there is no folder no/such"),
+    ],
+)
+def test_wrong_lines_about_data(
+    line: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(line) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_list_methods_has_parameters_bytes_and_papers(command: Command) -> None:

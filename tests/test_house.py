@@ -28,7 +28,7 @@ ALLOWED = {  # room -> the rooms that it may use
     "results": {"core", "pseudo", "data", "metrics", "backends", "config", "results"},
     "assembly": {"core", "methods", "models", "data", "backends", "config"},
     "experiment": {"core", "models", "data", "metrics", "backends", "config", "results", "assembly"},
-    "api": {"core", "models", "data", "backends", "config", "assembly", "experiment"},
+    "api": {"core", "methods", "models", "data", "backends", "config", "assembly", "experiment"},
     "bench": {"core", "methods", "models", "data", "backends", "api"},
 }
 
@@ -60,7 +60,7 @@ def test_public_names() -> None:
     assert fedbr.__all__ == [
         "Batch", "ClientContext", "DANN", "Diverged", "FedBR", "FedCM", "FedDecorr", "FedMix", "FedModel", "FedNTD",
         "FedProx", "Federation", "GroupDRO", "InputError", "Local", "Method", "Mixup", "Moon", "NaiveMix", "Output",
-        "Run", "SCAFFOLD", "ServerContext", "VHL", "train",
+        "Run", "SCAFFOLD", "ServerContext", "VHL", "load_model", "train",
     ]  # fmt: skip
     for name in fedbr.__all__:
         assert getattr(fedbr, name).__doc__

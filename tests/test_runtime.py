@@ -13,8 +13,10 @@ from torch import nn
 import fedbr
 from conftest import blobs
 from fedbr.core.rng import stream
+from fedbr.models import fingerprint
 
 STACKS = {"fedavg": [], "fedbr": [fedbr.FedBR()]}  # all methods: tests/contract
+SHORT_PLAIN = {"rounds": 1, "local_steps": 2, "batch_size": 8}
 SHORT = {"rounds": 3, "local_steps": 4, "batch_size": 8, "lr": 0.05, "hidden": (7,)}
 
 
@@ -398,3 +400,40 @@ def test_moon_refuses_a_classifier_that_it_cannot_replace(federation: fedbr.Fede
     with pytest.raises(fedbr.InputError, match=r"moon\.head"):
         fedbr.train(federation, model, [fedbr.Moon()], rounds=1)
     fedbr.train(federation, model, [fedbr.Moon(head=False)], rounds=2, local_steps=2)
+
+
+class Between(nn.Module):
+    """A module whose forward does more than its two parts."""
+
+    def __init__(self, between: bool, classifier: nn.Module | None = None) -> None:
+        super().__init__()
+        self.encoder, self.between = nn.Linear(6, 5), between
+        self.classifier = nn.Linear(5, 4) if classifier is None else classifier
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features = self.encoder(x)
+        return self.classifier(features.relu() if self.between else features)
+
+
+def test_a_users_forward_is_not_dropped(federation: fedbr.Federation) -> None:
+    with pytest.raises(fedbr.InputError, match=r"^model = Between: its forward is not classifier\(encoder\(x\)\); "):
+        fedbr.train(federation, Between(True), **SHORT_PLAIN)
+    deep = nn.Sequential(nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 4))
+    run = fedbr.train(federation, Between(False, deep), [fedbr.FedBR()], **SHORT_PLAIN)
+    assert (run.model.num_features, run.model.num_classes) == (5, 4)
+
+
+def test_models_that_differ_only_in_their_code_have_other_fingerprints() -> None:
+    one, other = (fedbr.FedModel(encoder, 6, 4) for encoder in (Twice(), Thrice()))
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(one) == fingerprint(fedbr.FedModel(Twice(), 6, 4))
+
+
+class Twice(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+class Thrice(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 3 * x

@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .api import Run as Run
+    from .api import load_model as load_model
     from .api import train as train
     from .core.errors import Diverged as Diverged
     from .core.errors import InputError as InputError
@@ -60,6 +61,7 @@ _HOME = {
     "SCAFFOLD": ".methods",
     "ServerContext": ".core.method",
     "VHL": ".methods",
+    "load_model": ".api",
     "train": ".api",
 }
 __all__ = sorted(_HOME)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from inspect import signature
+from pathlib import Path
 from typing import Any, Literal
 
+import safetensors
 import torch
 from torch import nn
 
@@ -18,6 +21,7 @@ from .backends.base import one_thread
 from .backends.pool import WorkerPool
 from .config import TrainConfig
 from .core.cohort import choose
+from .core.data import Spec
 from .core.errors import InputError, unknown
 from .core.method import Method
 from .core.model import FedModel
@@ -26,6 +30,7 @@ from .core.server import Server
 from .core.validation import validated
 from .core.wire import State
 from .data import Federation
+from .methods import build as build_method
 
 
 @dataclass
@@ -111,7 +116,7 @@ def train(
         start = (
             models.build(model, model_options, federation.shape, federation.num_classes)
             if isinstance(model, str)
-            else models.adopt(copy.deepcopy(model))
+            else models.adopt(copy.deepcopy(model), federation.shape)
         )
     job = assemble(start, list(methods), federation, settings, seed)
     with one_thread(), ExitStack() as exits:
@@ -124,11 +129,41 @@ def train(
             lines.append(line)
             backend.states.tidy()
     kept = server.models(backend.states)
-    samples = federation.train.samples
-    if samples.x.dtype == torch.uint8:
-        job.model.bytes_seen_as = samples.scale, samples.shift
+    _equip(job.model, federation.seen_as)
     own = [] if isinstance(kept, dict) else [_final(job.model, weights) for weights in kept]
     return Run(_final(job.model, server.params), lines, own)
+
+
+def load_model(path: str | Path, client: int | None = None) -> FedModel:
+    """Read a ``model.safetensors`` of a result folder; ``client``: one of those that each client kept for itself."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            facts = json.loads(file.metadata()["fedbr"])
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+    except (OSError, safetensors.SafetensorError, KeyError, TypeError) as error:
+        raise InputError(f"path = {str(path)!r}: not a model.safetensors of a result folder ({error})") from error
+    if personal := sorted({int(name.split(".")[0].removeprefix("client")) for name in weights if name[:6] == "client"}):
+        if client not in personal:
+            raise InputError(f"client = {client}: every client has a model of its own; one of 0 to {personal[-1]}")
+        prefix = f"client{client}."
+        weights = {name.removeprefix(prefix): v for name, v in weights.items() if name.startswith(prefix)}
+    elif client is not None:
+        raise InputError(f"client = {client}: there is one model for all; leave it out")
+    shape, classes = tuple(facts["shape"]), facts["num_classes"]
+    model = models.build(facts["name"], facts["options"], shape, classes)
+    spec = Spec(shape, classes, 1, 1, 1, 1, 1.0)
+    for method in facts["methods"]:
+        model = build_method(method["name"], {k: v for k, v in method.items() if k != "name"}).rebuild(model, spec)
+    model = model.to(next(iter(weights.values())).dtype)
+    model.load_state_dict(weights)
+    _equip(model, facts)
+    return model.eval()
+
+
+def _equip(model: FedModel, facts: Mapping[str, Any]) -> None:
+    """Let a model see bytes as it did in training, and know what classes are called."""
+    scale, shift = (torch.tensor(v) if isinstance(v, list) else v for v in (facts["scale"], facts["shift"]))
+    model.bytes_seen_as, model.class_names = (scale, shift), facts["class_names"]
 
 
 def _final(model: FedModel, weights: State) -> FedModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -83,7 +84,14 @@ def useful_workers(job: Job, train: TrainConfig) -> int:
     if job.spec.device.type != "cpu":
         return 1
     cohort = choose(job.model, job.spec, train.cohort)
-    return min(usable_cores(), -(-job.spec.clients_per_round // cohort))
+    workers = min(usable_cores(), -(-job.spec.clients_per_round // cohort))
+    if workers > 1:
+        try:
+            pickle.dumps(job)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            warnings.warn(f"one process does all the work: {error}", RuntimeWarning, stacklevel=2)
+            return 1
+    return workers
 
 
 def connect(

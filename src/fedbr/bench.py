@@ -20,11 +20,12 @@ from .core.data import TrainData
 from .core.method import Method
 from .core.rng import stream, torch_stream
 from .data import Federation
+from .methods import FedBR
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A round of training: how many clients, how many steps, which model, which samples."""
+    """Rounds of training: how many clients, how many steps, which model, which samples."""
 
     model: str
     options: dict[str, Any]
@@ -33,10 +34,37 @@ class Workload:
     local_steps: int
     batch_size: int
     lr: float = 0.01
+    each: int | None = None  # clients in a round; default: all
+    samples: int = 600  # of a client
+    rounds: int = 2
+    lockstep: bool = True  # a step each in turn and the second round timed; else all rounds, one after the other
+
+    @property
+    def in_round(self) -> int:
+        return self.each or self.clients
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{k} {v}" for k, v in self.options.items())
+        some = f", {self.each} a round" if self.each else ""
+        return (
+            f"{self.model} ({options}) on {'x'.join(map(str, self.shape))}: {self.clients} clients{some}, "
+            f"{self.local_steps} steps, batch {self.batch_size}"
+        )
 
 
 DIGITS_CNN = Workload("cnn", {"width": 0.25}, (1, 8, 8), clients=10, local_steps=50, batch_size=32)
-PAPER_CNN = Workload("cnn", {"width": 1.0}, (1, 28, 28), clients=2, local_steps=50, batch_size=64)
+# Clients of the large CNN train one at a time: two of them say as much as ten.
+PAPER_CNN = Workload("cnn", {"width": 1.0}, (1, 28, 28), clients=2, local_steps=10, batch_size=64)
+MLP = Workload("mlp", {"hidden": [64]}, (784,), clients=10, local_steps=50, batch_size=64, rounds=6, lockstep=False)
+MANY = replace(MLP, clients=1000, each=100, local_steps=5, samples=60, rounds=8)
+WORKLOADS = {"cnn": PAPER_CNN, "mlp": MLP, "mlp-1000": MANY}
+
+Stacks = Sequence[tuple[str, list[Method]]]
+
+
+def usual() -> Stacks:
+    """Return what is timed unless something else is asked for."""
+    return [("FedAvg", []), ("FedBR", [FedBR()]), ("FedBR, lazy 10", [FedBR(lazy=10)])]
 
 
 @dataclass(frozen=True)
@@ -57,22 +85,48 @@ class Ratio:
 
 
 def measure(
-    work: Workload, repeats: int, stacks: Sequence[tuple[str, list[Method]]], tick: Callable[[], None] = lambda: None
+    work: Workload, repeats: int, stacks: Stacks, tick: Callable[[], None] = lambda: None
 ) -> tuple[float, list[Ratio]]:
-    """Time the bare loop and the stacks; return the loop's median seconds and the ratios.
+    """Time the bare loop and the stacks; return the loop's median seconds of a round and the ratios.
 
-    All go in lockstep, a step each in turn, so that a machine that slows down for a while slows down all of them.
+    In lockstep all take a step each in turn, so that a machine that slows down for a while slows down all of them.
     Two rounds are trained and the second is timed: in the first, caches are cold and methods lack their memory.
+    Small models do whole runs in turn instead, from the first object to the trained model: taking turns in every
+    step would only measure whose weights are still in the cache.
     """
     clients = samples(work)
     with one_thread():
-        spent = [_race(work, clients, stacks, tick) for _ in range(repeats)]
+        run = _race if work.lockstep else _relay
+        spent = [run(work, clients, stacks, tick) for _ in range(repeats)]
     bare, *others = zip(*spent, strict=True)
     ratios = [
         Ratio(name, [t / b for t, b in zip(values, bare, strict=True)], statistics.median(values))
         for (name, _), values in zip(stacks, others, strict=True)
     ]
     return statistics.median(bare), ratios
+
+
+def _relay(work: Workload, clients: Federation, stacks: Stacks, tick: Callable[[], None]) -> list[float]:
+    """Run the bare loop and every stack one after the other; return the CPU seconds of a round of each."""
+    seconds = []
+    runs: list[Callable[[], object]] = [partial(bare_rounds, work, clients)]
+    runs += [partial(fedbr_rounds, work, clients, methods) for _, methods in stacks]
+    for run in runs:
+        begun = time.process_time()
+        run()
+        seconds.append((time.process_time() - begun) / work.rounds)
+        tick()
+    return seconds
+
+
+def workers(work: Workload, repeats: int, counts: Sequence[int] = (1, 2)) -> dict[int, list[float]]:
+    """Time the second round with several numbers of workers, in turn: wall seconds."""
+    clients = samples(work)
+    found: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(repeats):
+        for count in counts:
+            found[count].append(fedbr_rounds(work, clients, [], count).seconds_train[1])
+    return found
 
 
 class Turns:
@@ -111,9 +165,7 @@ class PacedData(TrainData):
         return super().see(index, dtype, moves)
 
 
-def _race(
-    work: Workload, clients: Federation, stacks: Sequence[tuple[str, list[Method]]], tick: Callable[[], None]
-) -> list[float]:
+def _race(work: Workload, clients: Federation, stacks: Stacks, tick: Callable[[], None]) -> list[float]:
     """Run the bare loop and every stack in lockstep; return the CPU seconds of each."""
     turns = Turns(1 + len(stacks), tick)
     seconds = [0.0] * (1 + len(stacks))
@@ -156,8 +208,8 @@ def samples(work: Workload) -> Federation:
     rng = stream(0, "bench")
     pairs = [
         (
-            torch.from_numpy(rng.random((600, *work.shape), dtype="float32")),
-            torch.from_numpy(rng.integers(10, size=600)),
+            torch.from_numpy(rng.random((work.samples, *work.shape), dtype="float32")),
+            torch.from_numpy(rng.integers(10, size=work.samples)),
         )
         for _ in range(work.clients)
     ]
@@ -165,15 +217,16 @@ def samples(work: Workload) -> Federation:
 
 
 def bare_rounds(work: Workload, clients: Federation, step_done: Callable[[], None] = lambda: None) -> None:
-    """What one writes by hand, for two rounds: load weights, SGD steps, average."""
+    """What one writes by hand: load weights, SGD steps, average."""
     with torch_stream(0, "model"):
         model = models.build(work.model, work.options, work.shape, 10)
     parameters: list[Tensor] = list(model.parameters())
     total = [p.detach().clone() for p in parameters]
     x, y = clients.train.samples.x, clients.train.samples.y
-    for number in (1, 2):
+    for number in range(1, work.rounds + 1):
         start, total = total, [torch.zeros_like(p) for p in total]
-        for client, part in clients.train.parts.items():
+        for client in stream(0, "clients", number).permutation(work.clients)[: work.in_round].tolist():
+            part = clients.train.parts[client]
             own = torch.from_numpy(part)
             rng = stream(0, "batches", number, client)
             index = torch.from_numpy(rng.integers(len(part), size=(work.local_steps, work.batch_size)))
@@ -186,14 +239,14 @@ def bare_rounds(work: Workload, clients: Federation, step_done: Callable[[], Non
                 gradients = torch.autograd.grad(loss, parameters)
                 with torch.no_grad():
                     torch._foreach_add_(parameters, gradients, alpha=-work.lr)
-            torch._foreach_add_(total, [p.detach() for p in parameters], alpha=1 / work.clients)
+            torch._foreach_add_(total, [p.detach() for p in parameters], alpha=1 / work.in_round)
 
 
-def fedbr_rounds(work: Workload, clients: Federation, methods: Sequence[Method]) -> None:
+def fedbr_rounds(work: Workload, clients: Federation, methods: Sequence[Method], workers: int = 1) -> api.Run:
     """The same through the package, from the first object to the trained model."""
-    api.train(
-        clients, work.model, methods, rounds=2, local_steps=work.local_steps, batch_size=work.batch_size, lr=work.lr,
-        evaluate_every=0, **work.options,
+    return api.train(
+        clients, work.model, methods, rounds=work.rounds, local_steps=work.local_steps, batch_size=work.batch_size,
+        lr=work.lr, clients_per_round=work.each, evaluate_every=0, workers=workers, device="cpu", **work.options,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -190,7 +191,7 @@ def _read(name: str) -> dict[str, Any]:
         error = unknown("recipe", name, shipped())
         raise InputError(f"{error}, or a TOML file")
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return {"name": re.sub(r"[^\w.+-]|^[.+-]+", "_", path.stem), **tomllib.loads(path.read_text("utf-8"))}
     except OSError as error:
         raise InputError(f"recipe = {name!r}: cannot read it ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -90,7 +90,8 @@ def play(
     except Diverged as error:
         folder.note(diverged_at={"round": error.round, "client": error.client, "what": error.what})
         return
-    folder.save_model(server.models(backend.states), about | {"options": recipe.model.options, "shape": clients.shape})
+    facts = about | {"options": recipe.model.options, "shape": clients.shape, "methods": stack.methods}
+    folder.save_model(server.models(backend.states), facts | clients.seen_as)
 
 
 def _tested_on(backend: Backend, clients: Federation) -> dict[str, int]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import os
 import struct
 import tarfile
 import zipfile
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from PIL import Image
 import fedbr
 from fedbr import config
 from fedbr.core.data import Augment
-from fedbr.data import DATASETS, DataOptions, cifar, load, mnist, pacs
+from fedbr.data import DATASETS, DataOptions, cifar, load, mnist, official, pacs, place
+from fedbr.data.cache import cache_folder
+from fedbr.data.download import SOURCES
 from fedbr.data.rotation import rotate
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -30,6 +33,7 @@ real = pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not her
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDBR_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setattr(place, "data_folder", lambda: tmp_path_factory.getbasetemp() / "downloads")
     monkeypatch.delenv("FEDBR_DATA", raising=False)
 
 
@@ -55,16 +59,24 @@ def make_cifar(folder: Path, name: str, files: dict[str, int], label_bytes: int,
             info = tarfile.TarInfo(f"{name}-batches-bin/{file}")
             info.size = table.size
             tar.addfile(info, io.BytesIO(table.tobytes()))
+        if classes == 100:
+            text = "".join(f"kind_{i}\n" for i in range(100)).encode()
+            info = tarfile.TarInfo(f"{name}-batches-bin/fine_label_names.txt")
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text))
 
 
-def make_pacs(folder: Path, each: int = 5) -> None:
+EACH = {"art_painting": 5, "cartoon": 10, "photo": 15, "sketch": 20}  # images of a class
+
+
+def make_pacs(folder: Path, without: tuple[str, str] = ("", "")) -> None:
     rng = np.random.default_rng(2)
     with zipfile.ZipFile(folder / "PACS.zip", "w") as archive:
-        for domain in pacs.DOMAINS:
+        for domain, each in EACH.items():
             for label in pacs.CLASSES:
-                for i in range(each):
+                for i in range(each if (domain, label) != without else 0):
                     blob = io.BytesIO()
-                    Image.fromarray(rng.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(blob, "PNG")
+                    Image.fromarray(rng.integers(0, 256, (8, 10, 3), dtype=np.uint8)).save(blob, "PNG")
                     archive.writestr(f"PACS/{domain}/{label}/pic_{i}.png", blob.getvalue())
 
 
@@ -118,6 +130,9 @@ def test_rotated_cifar_has_an_angle_for_every_image_and_tests_at_all_angles(fold
         assert (same.sum(dim=0) == 1).all()
         assert [shares[client].get(t, 0.0) for t in range(10)] == pytest.approx(same.float().mean(dim=1).tolist())
     assert len({tuple(row.items()) for row in shares}) == 5  # a mix of one's own
+    other = load(options, 1)
+    assert other.mix is not None
+    assert not torch.equal(other.mix, federation.mix)  # and another for another seed
     with pytest.raises(fedbr.InputError, match=r"data.rotation = 0.5: clean-cifar10 has no use for it"):
         config.load("digits", ["data.name=clean-cifar10", "data.rotation=0.5"])
 
@@ -128,9 +143,34 @@ def test_cifar_is_normalised_and_cifar100_has_fine_labels(folder: Path) -> None:
     assert hundred.train.y.tolist() == [i % 100 for i in range(200)]
     assert hundred.train.augment == Augment(pad=4, flip=True)
     assert hundred.test.augment is None
-    x = ten.train.see(slice(0, 3), torch.float64)
-    mean, spread = (np.array(m)[:, None, None] for m in cifar.MOMENTS_10)
-    assert np.allclose(x, (ten.train.x[:3].numpy() / 255 - mean) / spread, atol=1e-5)
+    for source, *moments in (  # mean and standard deviation of the official training images
+        (ten, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        (hundred, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    ):
+        for part in (source.train, source.test):
+            mean, spread = (np.array(m)[:, None, None] for m in moments)
+            wanted = (part.x[:3].numpy() / 255 - mean) / spread
+            assert np.allclose(part.see(slice(0, 3), torch.float64), wanted, atol=1e-5)
+
+
+def test_classes_and_clients_have_names(folder: Path) -> None:
+    assert mnist.load(str(folder)).class_names == list("0123456789")
+    assert list(cifar.load10(str(folder)).class_names or ())[:3] == ["airplane", "automobile", "bird"]
+    assert cifar.load100(str(folder)).class_names == [f"kind_{i}" for i in range(100)]
+    shown = pacs.load(str(folder), 8, "")
+    assert shown.class_names == pacs.CLASSES
+    assert list(shown.client_names or ())[:3] == ["art_painting 0-3", "art_painting 4-6", "cartoon 0-3"]
+    left = load(DataOptions(name="pacs", path=str(folder), partition="domains", unseen="cartoon"), 0)
+    assert left.client_names == [f"{d} {part}" for d in ("art_painting", "photo", "sketch") for part in ("0-3", "4-6")]
+
+
+def test_names_of_cifar10_that_lie_beside_the_records_are_read(tmp_path: Path) -> None:
+    for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
+        (tmp_path / name).write_bytes(bytes(3073))
+    (tmp_path / "batches.meta.txt").write_text("".join(f"name{i}\n" for i in range(10)) + "\n")
+    assert cifar.load10(str(tmp_path)).class_names == [f"name{i}" for i in range(10)]
+    (tmp_path / "batches.meta.txt").write_text("too few\n")
+    assert cifar.load10(str(tmp_path)).class_names == cifar.NAMES_10
 
 
 def test_augmentation_crops_and_mirrors_as_written_out() -> None:
@@ -167,17 +207,18 @@ def test_augmentation_is_fresh_on_every_draw_and_does_not_depend_on_workers(fold
 def test_pacs_has_eight_clients_and_their_own_tests(folder: Path) -> None:
     federation = load(DataOptions(name="pacs", path=str(folder), partition="domains"), 0)
     assert (federation.shape, federation.num_classes, len(federation.train.parts)) == ((3, 32, 32), 7, 8)
-    assert federation.sizes == [16, 12] * 4
-    assert [len(t) for t in federation.tests] == [4, 3] * 4
+    assert federation.sizes == [n * each * 4 // 5 for each in EACH.values() for n in (4, 3)]
+    assert [len(t) for t in federation.tests] == [n * each // 5 for each in EACH.values() for n in (4, 3)]
     for client, part in federation.train.parts.items():
         classes = set(federation.train.samples.y[part].tolist())
         assert classes == ({0, 1, 2, 3} if client % 2 == 0 else {4, 5, 6})
         assert set(federation.tests[client].y.tolist()) == classes
     seen = federation.train.samples.see(slice(None), torch.float32)
     assert -1 <= seen.min() < -0.5 < 0.5 < seen.max() <= 1
-    unseen = load(DataOptions(name="pacs", path=str(folder), partition="domains", unseen="photo"), 0)
-    assert unseen.sizes == [16, 12] * 3
-    assert [len(t) for t in unseen.tests] == [35]
+    for domain, held in EACH.items():  # the others train on all that they have
+        unseen = load(DataOptions(name="pacs", path=str(folder), partition="domains", unseen=domain), 0)
+        assert unseen.sizes == [n * each for other, each in EACH.items() if other != domain for n in (4, 3)]
+        assert [len(t) for t in unseen.tests] == [7 * held]
     with pytest.warns(RuntimeWarning, match="8 clients of their own"):
         by_lda = load(DataOptions(name="pacs", path=str(folder), partition="lda", clients=5), 0)
     assert len(by_lda.train.parts) == 5
@@ -296,33 +337,126 @@ def test_folders_of_classes_and_of_clients(tmp_path: Path) -> None:
     assert [len(t) for t in sites.tests] == [2, 2]
 
 
+PAGE = b"\n<!DOCTYPE html><html>Sign in to go on</html>"
+
+
 @pytest.mark.parametrize(
-    ("name", "change", "words"),
+    ("name", "file", "content", "words"),
     [
-        ("rotated-mnist", lambda p: (p / "train-images-idx3-ubyte.gz").unlink(), "train-images-idx3-ubyte"),
-        (
-            "rotated-mnist",
-            lambda p: (p / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x14123"),
-            "byte 11",
-        ),
-        ("clean-cifar10", lambda p: (p / "cifar-10-binary.tar.gz").write_bytes(b"nothing"), "cifar-10-binary.tar.gz"),
-        ("cifar100", lambda p: (p / "cifar-100-binary.tar.gz").unlink(), "fedbr data get cifar100"),
-        ("pacs", lambda p: (p / "PACS.zip").rename(p / "other.zip"), "PACS"),
+        ("rotated-mnist", "train-images-idx3-ubyte.gz", None, "has no train-images-idx3-ubyte"),
+        ("rotated-mnist", "t10k-labels-idx1-ubyte", b"\0\0\x08\x01\0\0\0\x14123", "ends at byte 11"),
+        ("rotated-mnist", "t10k-labels-idx1-ubyte", b"\0\0\x08\x01\0\0\0\x02\x09\x0a", "byte 9: label 10, at most 9"),
+        ("rotated-mnist", "train-images-idx3-ubyte.gz", PAGE, "a web page"),
+        ("clean-cifar10", "cifar-10-binary.tar.gz", b"nothing", "cannot be read"),
+        ("clean-cifar10", "cifar-10-binary.tar.gz", PAGE, "a web page"),
+        ("clean-cifar10", "data_batch_1.bin", b"", "is empty"),
+        ("cifar100", "cifar-100-binary.tar.gz", None, "has no train.bin"),
+        ("pacs", "PACS.zip", None, "has no PACS"),
+        ("pacs", "PACS.zip", PAGE, "a web page"),
     ],
 )
-def test_missing_and_broken_files_are_named(folder: Path, name: str, change: Callable[[Path], Any], words: str) -> None:
-    change(folder)
+def test_missing_and_damaged_files_are_named_with_what_helps(
+    folder: Path, name: str, file: str, content: bytes | None, words: str
+) -> None:
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes(content)
     with pytest.raises(fedbr.InputError) as caught:
         load(DataOptions(name=name, path=str(folder), partition=DATASETS[name].partition), 0)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+    message = str(caught.value)
+    assert words in message
+    assert message.startswith(str(folder if content is None else folder / file))
+    assert f"fedbr data get {DATASETS[name].files}" in message
+    assert "\n" not in message
 
 
-def test_the_folder_can_come_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(fedbr.InputError, match=r"fedbr data get mnist.*data.path or \$FEDBR_DATA"):
-        load(DataOptions(name="rotated-mnist", clients=2), 0)
+@pytest.mark.parametrize(
+    ("name", "other"), [("clean-cifar10", "cifar-10-batches-py/data_batch_1"), ("cifar100", "cifar-100-python/train")]
+)
+def test_the_python_version_of_cifar_is_recognised(tmp_path: Path, name: str, other: str) -> None:
+    (tmp_path / other).parent.mkdir()
+    (tmp_path / other).write_bytes(b"")
+    with pytest.raises(fedbr.InputError, match=f"only {other.split('/')[0]}; the binary version is wanted; .*data get"):
+        load(DataOptions(name=name, path=str(tmp_path)), 0)
+
+
+def test_the_first_place_that_has_the_files_is_taken(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count(path: str = "") -> int:
+        return len(load(DataOptions(name="rotated-mnist", clients=2, path=path), 0).train.samples)
+
+    help_ = r"fedbr data get mnist.*data.path or \$FEDBR_DATA"
+    with pytest.raises(fedbr.InputError, match=f"nothing was downloaded.*{help_}"):
+        count()
+    monkeypatch.setenv("FEDBR_DATA", str(folder / "nowhere"))
+    with pytest.raises(fedbr.InputError, match=rf"\$FEDBR_DATA = '.*nowhere': there is no such.*{help_}"):
+        count()
     monkeypatch.setenv("FEDBR_DATA", str(folder))
-    assert len(load(DataOptions(name="rotated-mnist", clients=2), 0).train.samples) == 60
+    assert count() == 60
+    empty, downloads = tmp_path_factory.mktemp("empty"), tmp_path_factory.mktemp("downloads")
+    monkeypatch.setenv("FEDBR_DATA", str(empty))
+    monkeypatch.setattr(place, "data_folder", lambda: downloads)
+    with pytest.raises(fedbr.InputError, match=rf"\$FEDBR_DATA = '{empty}' has no.*nor has {downloads}; .*{help_}"):
+        count()
+    make_mnist(downloads, train=30)
+    assert count() == 30
+    monkeypatch.setenv("FEDBR_DATA", str(folder))
+    assert count() == 60
+    with pytest.raises(fedbr.InputError, match=f"{empty}: has no train-images.*{help_}"):
+        count(str(empty))  # what is named is not replaced by something else
+
+
+def test_downloads_do_not_lie_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.delenv("FEDBR_CACHE", raising=False)
+    for platform, name in (("linux", "XDG_DATA_HOME"), ("darwin", ""), ("win32", "LOCALAPPDATA")):
+        monkeypatch.setattr(place.sys, "platform", platform)
+        assert not place.data_folder().is_relative_to(cache_folder())
+        if name:
+            monkeypatch.setenv(name, "/elsewhere")
+            assert place.data_folder().is_relative_to("/elsewhere/fedbr")
+
+
+def verdict(name: str, folder: Path) -> str:
+    source = DATASETS[name].load(DataOptions(name=name, path=str(folder)))
+    return official.verdict(DATASETS[name].files, str(folder), source)
+
+
+def test_files_are_compared_with_what_is_published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = "not the official files: 60 of 60,000 training and 20 of 10,000 test records"
+    assert verdict("rotated-mnist", folder) == few
+    monkeypatch.setitem(official.RECORDS, "mnist", (60, 20))
+    assert verdict("rotated-mnist", folder) == "not the official files: as many records, but another checksum"
+    ours = []
+    for published in SOURCES["mnist"]:
+        found = folder / published.name.removesuffix(".gz")
+        content = found.read_bytes() if found.exists() else gzip.decompress((folder / published.name).read_bytes())
+        ours.append(replace(published, content_md5=hashlib.md5(content).hexdigest()))
+    monkeypatch.setitem(official.SOURCES, "mnist", ours)
+    assert verdict("rotated-mnist", folder).startswith("official, complete")
+
+    few = "not the official files: 100 of 50,000 training and 20 of 10,000 test records"
+    assert verdict("clean-cifar10", folder) == few
+    (remote,) = SOURCES["cifar10"]
+    checksum = hashlib.md5((folder / "cifar-10-binary.tar.gz").read_bytes()).hexdigest()
+    monkeypatch.setitem(official.SOURCES, "cifar10", [replace(remote, md5=checksum)])
+    assert verdict("clean-cifar10", folder).startswith("official, complete")
+    assert verdict("clean-cifar10", folder / "cifar-10-binary.tar.gz").startswith("official, complete")
+    with tarfile.open(folder / "cifar-10-binary.tar.gz") as tar:
+        tar.extractall(folder, filter="data")
+    monkeypatch.setitem(official.RECORDS, "cifar10", (100, 20))
+    assert "they are unpacked" in verdict("clean-cifar10", folder)
+
+
+def test_what_a_pacs_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_pacs(tmp_path, without=("sketch", "horse"))
+    assert verdict("pacs", tmp_path).startswith("not complete: 330 of 9,991 images; art_painting has 5 of 379 dog, ")
+    monkeypatch.setattr(official, "PACS", {domain: (each,) * 7 for domain, each in EACH.items()})
+    assert verdict("pacs", tmp_path) == "not complete: 330 of 350 images; sketch has no horse"
+    make_pacs(tmp_path)
+    assert verdict("pacs", tmp_path) == "complete: all 350 images (checksums are not published)"
 
 
 class Pairs(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
@@ -396,4 +530,10 @@ def test_the_real_files() -> None:
     assert sum(styles.sizes) + sum(len(t) for t in styles.tests) == 9991
     with pytest.raises(fedbr.InputError, match="more than once"):
         load(DataOptions(name="pacs", path=str(SHARED), partition="domains"), 0)
-    assert os.environ["FEDBR_CACHE"]
+    assert list(Path(os.environ["FEDBR_CACHE"]).glob("*.safetensors"))  # rotated and decoded once
+    assert verdict("rotated-mnist", SHARED).startswith("official, complete")
+    assert verdict("pacs", SHARED / "PACS-32px.zip").startswith("complete: all 9,991 images")
+    for federation in (ten, hundred):  # normalised
+        x = federation.train.samples.see(slice(None), torch.float32)
+        assert x.mean(dim=(0, 2, 3)).abs().max() < 0.05
+        assert (x.std(dim=(0, 2, 3)) - 1).abs().max() < 0.05

@@ -253,6 +253,26 @@ def test_without_network_one_line_says_what_to_do(tmp_path, monkeypatch, server)
     )
 
 
+def test_a_download_that_fails_leaves_no_empty_folder(server, tmp_path):
+    refusal(RunError, tmp_path / "new" / "folder", remote("http://127.0.0.1:9/x"))
+    refusal(RunError, tmp_path / "new" / "folder", remote(server.address(Site(cuts=[0] * 3))))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    refusal(RunError, tmp_path / "mine", remote("http://127.0.0.1:9/x"))
+    assert (tmp_path / "mine").is_dir()
+    refusal(RunError, tmp_path / "new" / "folder", remote(server.address(Site(cuts=[1000] * 10, ranges=False))))
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["x.bin.part"]  # to go on with
+
+
+def test_a_file_one_folder_deeper_is_there(tmp_path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "x.bin").write_bytes(BLOB)
+    assert fetch(tmp_path, remote(""))[0] == [tmp_path / "set" / "x.bin"]
+    (tmp_path / "set" / "x.bin").write_bytes(b"mine")
+    with pytest.raises(InputError, match=r"set/x.bin: not the official file"):
+        fetch(tmp_path, remote(""))
+
+
 def test_a_file_of_that_name_is_not_overwritten(server, tmp_path):
     (tmp_path / "x.bin").write_bytes(b"mine")
     site = Site()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,6 +119,23 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"partition": "ldaa"}, "'lda'"),
     ({"proxy": X[:, :2]}, "proxy"),
     ({"x_test": X[:, :2]}, "x_test"),
+    ({"x": [[1.0], [1.0, 2.0]]}, "x: not an array of numbers"),
+    ({"x": [None] * 160}, "x: samples of type object"),
+    ({"x": torch.tensor(1.0)}, "x: shape ()"),
+    ({"x": X[:, 0]}, "x: shape (160,)"),
+    ({"x": X[:, :0]}, "x: shape (160, 0)"),
+    ({"x": X.astype(">i4")}, "x: samples of type >i4; bytes (pixels) or floats"),
+    ({"x": torch.from_numpy(Y)[:, None]}, "x: samples of type torch.int64"),
+    ({"y": Y[:, None]}, "y: type int64, shape (160, 1)"),
+    ({"y": torch.tensor(1)}, "y: type int64, shape ()"),
+    ({"y": torch.from_numpy(Y).double().requires_grad_()}, "y: type float64"),
+    ({"y": [[0], [0, 1]]}, "y: not an array of numbers"),
+    ({"y": None}, "y: type object"),
+    ({"y": Y - 1}, "y: has -1;"),
+    ({"y_test": Y.astype(str)}, "y_test: type <U"),
+    ({"clients": True}, "data.clients = True"),
+    ({"partition": "shards", "shards_per_client": 1.5}, "data.shards_per_client = 1.5"),
+    ({"proxy": [[1.0], [1.0, 2.0]]}, "proxy: not an array"),
 ]
 
 
@@ -128,7 +148,91 @@ def test_wrong_arrays_are_refused(wrong: dict[str, Any], words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_arrays_in_other_memory_are_taken_as_they_are() -> None:
+    plain = fedbr.Federation.from_arrays(X, Y, X, Y, clients=3, partition="iid")
+    for xs in (
+        X.astype(">f8"),
+        X.astype(np.longdouble),
+        X[::-1][::-1],
+        torch.from_numpy(X).requires_grad_(),
+        X.tolist(),
+    ):
+        other = fedbr.Federation.from_arrays(xs, Y.astype(">i2"), X, Y, clients=3, partition="iid")
+        assert other.content == plain.content
+    half = torch.from_numpy(X).bfloat16()
+    assert fedbr.Federation.from_arrays(half, Y, half, Y, clients=2, partition="iid").content
+
+
+def test_clients_and_tests_in_any_wrapping() -> None:
+    pairs = [(X[:7], Y[:7]), (X[7:9], Y[7:9])]
+    tests = [(X, Y), (X[:5], Y[:5])]
+    plain = fedbr.Federation.from_clients(pairs, test=tests)
+    for test in (tuple(tests), iter(tests)):
+        other = fedbr.Federation.from_clients((pair for pair in pairs), test=test)
+        assert (other.content, other.sizes) == (plain.content, plain.sizes)
+        assert [len(t) for t in other.tests] == [160, 5]
+    assert len(fedbr.Federation.from_clients(tuple(pairs), test=(X.tolist(), Y.tolist())).tests) == 1
+
+
+def test_test_sets_that_stand_there_twice_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = load("digits", 10, "iid")
+    looked = []
+    whole = np.isin
+    monkeypatch.setattr(np, "isin", lambda *a: looked.append(a) or whole(*a))
+    replace(federation, tests=list(federation.tests) * 10)
+    assert len(looked) == 1
+
+
+@pytest.mark.parametrize("form", [np.asarray, torch.from_numpy])
+def test_images_get_their_channels_first_wherever_they_come_from(form: Callable[[Any], Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 4
+    shapes = {
+        (6, 5, 3): (3, 6, 5), (6, 5, 1): (1, 6, 5), (6, 5): (1, 6, 5), (3, 6, 5): (3, 6, 5), (1, 6, 5): (1, 6, 5),
+        (3, 5, 3): (3, 5, 3), (1, 5, 1): (1, 5, 1), (2, 6, 5): (2, 6, 5), (4, 6, 5): (4, 6, 5), (4, 4, 4): (4, 4, 4),
+        (2, 4, 4): (2, 4, 4), (7,): (7,),
+    }  # fmt: skip
+    for shape, wanted in shapes.items():
+        x = rng.integers(0, 256, (40, *shape), dtype=np.uint8)
+        moved = len(shape) == 3 and wanted != shape
+        expected = torch.from_numpy(np.moveaxis(x, -1, 1).copy() if moved else x).view(40, *wanted)
+        arrays = fedbr.Federation.from_arrays(form(x), y, form(x), y, clients=2, partition="iid", proxy=form(x))
+        clients = fedbr.Federation.from_clients([(form(x), y)], test=(form(x), y))
+        np.savez(tmp_path / "a.npz", x=x, y=y, x_test=x, y_test=y)
+        npz = load_options(DataOptions(name="npz", path=str(tmp_path / "a.npz"), clients=2), 0)
+        for federation in (arrays, clients, npz):
+            for samples in (federation.train.samples, federation.tests[0]):
+                assert torch.equal(samples.x, expected), shape
+        assert torch.equal(arrays.proxy.x, expected)
+
+
+def test_floats_get_their_channels_first_but_no_channel_of_their_own() -> None:
+    x, y = np.random.default_rng(0).normal(size=(40, 6, 5, 3)), np.arange(40) % 4
+    federation = fedbr.Federation.from_arrays(x, y, x, y, clients=2)
+    assert torch.equal(federation.train.samples.x, torch.from_numpy(x).permute(0, 3, 1, 2))
+    grey = fedbr.Federation.from_arrays(x[..., 0], y, x[..., 0], y, clients=2)
+    assert grey.shape == (6, 5)
+
+
+@pytest.mark.parametrize(("channels", "words"), [(4, "x[..., :3]"), (2, "x[..., :1]")])
+def test_images_with_alpha_are_refused(channels: int, words: str) -> None:
+    x, y = np.zeros((40, 8, 9, channels), np.uint8), np.arange(40) % 4
+    with pytest.raises(fedbr.InputError) as caught:
+        fedbr.Federation.from_arrays(x, y, x, y)
+    assert f"x: images of shape (8, 9, {channels}); 1 or 3 channels are wanted: without alpha, {words}" in str(
+        caught.value
+    )
+    fedbr.Federation.from_arrays(x / 1.0, y, x / 1.0, y)  # floats may be anything
+
+
 def test_wrong_clients_are_refused() -> None:
+    for test in (None, 3, X, (X, Y, X), [(X, Y, X)]):
+        with pytest.raises(fedbr.InputError, match=r"^test: \w+ where a pair \(x, y\) is wanted$"):
+            fedbr.Federation.from_clients([(X, Y)], test=test)
+    with pytest.raises(fedbr.InputError, match="clients: int where a pair"):
+        fedbr.Federation.from_clients(3, test=(X, Y))
+    with pytest.raises(fedbr.InputError, match="clients: str where a pair"):
+        fedbr.Federation.from_clients({"a": (X, Y)}, test=(X, Y))
     with pytest.raises(fedbr.InputError, match="at least one client"):
         fedbr.Federation.from_clients([], test=(X, Y))
     with pytest.raises(fedbr.InputError, match=r"clients\[1\]"):

@@ -195,12 +195,22 @@ def test_quantity_sizes_follow_alpha():
     assert np.ptp(sizes[1e6]) < 20
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(PARTITIONS))
 def test_a_thousand_clients_in_less_than_a_second(name):
-    labels = np.random.default_rng(0).integers(0, 10, 60000)
+    rng = np.random.default_rng(0)
+    labels, owner = rng.integers(0, 10, 60000), rng.permutation(np.arange(60000) % 1000)
     start = time.process_time()
-    split(name, labels, 1000)
+    parts = partition(name, labels, 1000, rng, PartitionOptions(owner=owner))
     assert time.process_time() - start < 1
+    check(parts, 60000, 1000)
+
+
+def test_domains_cost_no_more_for_many_clients():
+    rng = np.random.default_rng(0)
+    owner = rng.permutation(np.arange(600000) % 30000)
+    start = time.process_time()
+    partition("domains", np.zeros(600000, int), None, rng, PartitionOptions(owner=owner))
+    assert time.process_time() - start < 3  # clients times samples took 10
 
 
 @pytest.mark.parametrize(
@@ -215,6 +225,11 @@ def test_a_thousand_clients_in_less_than_a_second(name):
             for alpha in (0.0, -1.0, float("nan"), float("inf"))
         ],
         ("shards", 2, 0.1, 0, ["data.shards_per_client = 0:", "at least 1"]),
+        ("shards", 2, 0.1, 1.5, ["data.shards_per_client = 1.5:", "whole number"]),
+        ("shards", 2, 0.1, True, ["data.shards_per_client = True:", "whole number"]),
+        ("iid", True, 0.1, 2, ["data.clients = True:", "whole number"]),
+        ("iid", 2.5, 0.1, 2, ["data.clients = 2.5:", "whole number"]),
+        ("iid", "3", 0.1, 2, ["data.clients = '3':", "whole number"]),
         ("shards", 4, 0.1, 8, ["data.shards_per_client = 8:", "32 shards", "at most 7"]),
     ],
 )
@@ -263,5 +278,7 @@ def test_domains_leave_every_sample_where_it_is():
         assert [p.tolist() for p in parts] == [[1, 4], [2, 3], [0, 5, 6]]
     with pytest.raises(InputError, match=r"data.clients = 4: these data name 3 clients"):
         partition("domains", np.zeros(7, int), 4, np.random.default_rng(0), options)
+    with pytest.raises(InputError, match=r"data.clients = True"):
+        partition("domains", np.zeros(7, int), True, np.random.default_rng(0), PartitionOptions(owner=owner * 0))
     with pytest.raises(InputError, match=r"these data name no clients"):
         partition("domains", np.zeros(7, int), None, np.random.default_rng(0), PartitionOptions())

@@ -382,17 +382,6 @@ def test_without_weight_it_is_fedavg_to_the_bit(neutral: dict[str, Any], pseudo:
 # ------------------------------------------------------------------------------------- the gradient of L_con alone
 
 
-class Projectors:
-    """What `_l_con` needs of a client context: the projectors of several clients, one theta each."""
-
-    def __init__(self, thetas: list[list[Tensor]]) -> None:
-        self.model, self.thetas = self, thetas
-
-    def extra(self, name: str, triple: Tensor) -> Tensor:
-        assert name == "fedbr"
-        return torch.stack([project(theta, z) for theta, z in zip(self.thetas, triple, strict=True)])
-
-
 @pytest.mark.parametrize("tau2", [0.0, 2.5])
 @pytest.mark.parametrize("projection", [True, False])
 def test_gradient_of_l_con_is_that_of_finite_differences(projection: bool, tau2: float) -> None:
@@ -405,7 +394,11 @@ def test_gradient_of_l_con_is_that_of_finite_differences(projection: bool, tau2:
 
     leaves = torch.stack(triples).requires_grad_()  # [clients, pseudo | global | local, features]
     theta_leaves = [[w.clone().requires_grad_() for w in theta] for theta in thetas]
-    losses = fedbr.FedBR(**s)._l_con(Projectors(theta_leaves), leaves)
+    seen = leaves
+    if projection:
+        seen = torch.stack([project(theta, z) for theta, z in zip(theta_leaves, leaves, strict=True)])
+    pair = torch.cat([seen[:, :n], seen[:, 2 * n :]], dim=1)
+    losses = fedbr.FedBR(**s)._l_con(pair, seen[:, n : 2 * n])
     values = losses.tolist()  # one for each client
     wanted = [leaves, *itertools.chain(*theta_leaves)] if projection else [leaves]
     slopes = torch.autograd.grad(losses.sum(), wanted)
@@ -437,5 +430,6 @@ def test_l_con_does_not_overflow() -> None:
     """Where exp(tau * similarity) is infinite, the loss is still the difference of the two exponents, or 0."""
     a, b = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64)
     method = fedbr.FedBR(**(DEFAULTS | {"tau1": 5000.0, "tau2": 4000.0, "projection": False}))
-    triple = torch.stack([torch.stack([a, b, a]), torch.stack([a, a, b])])  # local is like pseudo; global is
-    assert method._l_con(None, triple).tolist() == [4000.0, 0.0]
+    pair = torch.stack([torch.stack([a, a]), torch.stack([a, b])])  # local is like pseudo; global is
+    near = torch.stack([b[None], a[None]])
+    assert method._l_con(pair, near).tolist() == [4000.0, 0.0]

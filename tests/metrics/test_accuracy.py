@@ -133,3 +133,16 @@ def test_more_than_one_batch_is_added_up() -> None:
     answers = torch.randint(0, 3, (2, size), generator=torch.Generator().manual_seed(0))
     result = evaluate(Room(m, samples(*answers.tolist())), m.weights(), range(1), None, torch.ones(1, 3) / 3)
     assert result.accuracy == pytest.approx(float((answers[0] == answers[1]).double().mean()), abs=1e-12)
+
+
+def test_a_client_without_test_samples_has_no_accuracy_and_spoils_none() -> None:
+    m = model()
+    nothing = Samples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long))
+    for models in (m.weights(), [m.weights()] * 3):
+        room = Room(m, samples([0, 1], [0, 0]), nothing, samples([2], [2]))
+        result = evaluate(room, models, range(3), [{0: 1.0}, {1: 1.0}, {2: 1.0}], torch.full((3, 3), 1 / 3))
+        assert result.clients == [0.5, None, 1.0]
+        assert result.accuracy == 0.75
+        assert result.worst == 0.5
+    mixed = evaluate(room, m.weights(), range(3), [{0: 0.5, 1: 0.5}], torch.full((1, 3), 1 / 3))
+    assert mixed.clients == [0.5]

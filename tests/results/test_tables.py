@@ -39,7 +39,7 @@ def test_mean_spread_and_speed_up() -> None:
     assert br[5] == "3.0×"
     (sentence,) = tables.sentences(found)
     assert sentence == (
-        "FedBR: 15.0 ± 7.1 points above FedAvg in top-5 accuracy, ahead on 2 of 2 seeds; "
+        "FedBR: 15.0 ± 7.1 points above FedAvg in the 5 best rounds, ahead on 2 of 2 seeds; "
         "80 % in 3 ± 1 rounds against 9 ± 1 (3.0×)."
     )
 

@@ -148,7 +148,10 @@ class PoolBackend(LocalBackend):
         found: list[dict[Piece, Tensor]] = [{} for _ in exams]
         for (i, some), blob in zip(dealt, blobs, strict=True):
             found[i] |= zip(some, _unpack(blob)[1]["counts"]["right"]["pieces"], strict=True)
-        return [torch.stack([right[piece] for piece in asked]) for (_, asked), right in zip(exams, found, strict=True)]
+        return [
+            torch.stack([right[piece] for piece in asked]) if asked else torch.zeros(0, self.job.spec.num_classes)
+            for (_, asked), right in zip(exams, found, strict=True)
+        ]
 
     def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
         """All tasks of a call bring the same payload, and all states what is shared: these go on the board."""

@@ -2,38 +2,98 @@
 
 from __future__ import annotations
 
+import json
+import statistics
 from dataclasses import replace
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
-REPEATS = typer.Option(2, "--repeats", min=1, help="Timed repetitions.")
-STEPS = typer.Option(25, "--steps", min=1, help="Local steps of each of the two clients.")
-METHODS = typer.Option(["fedavg", "fedbr"], "--methods", help="Stacks to time, such as: fedavg fedbr mixup+fedbr.")
+REPEATS = typer.Option(3, "--repeats", min=1, help="Timed repetitions.")
+STEPS = typer.Option(10, "--steps", min=1, help="Local steps of each of the two clients of the CNN.")
+METHODS = typer.Option([], "--methods", help="Stacks to time, such as: fedavg fedbr mixup+fedbr.")
+WORKLOAD = typer.Option(
+    [], "--workload", help="Only these: cnn, mlp, mlp-1000, workers (the CNN with one and two processes)."
+)
+JSON = typer.Option(False, "--json", help="Print the figures as JSON.")
 
 
-def bench(repeats: int = REPEATS, steps: int = STEPS, methods: list[str] = METHODS) -> int:
-    """Time a round of the paper's CNN at full width against a bare PyTorch loop: the second of two rounds."""
+def bench(
+    repeats: int = REPEATS,
+    steps: int = STEPS,
+    methods: list[str] = METHODS,
+    workload: list[str] = WORKLOAD,
+    json_: bool = JSON,
+) -> int:
+    """Time rounds of the paper's CNN and of small models against a bare PyTorch loop, in CPU seconds of one thread."""
     from .. import bench as b
+    from ..backends.base import usable_cores
     from ..config import parse, short
+    from ..core.errors import unknown
+    from ..results.environment import environment
 
-    chosen = parse({"compare": [short(stack) for stack in methods]}).compare
-    work, stacks = replace(b.PAPER_CNN, local_steps=steps), [(stack.label, stack.build()) for stack in chosen]
+    works = b.WORKLOADS | {"cnn": replace(b.PAPER_CNN, local_steps=steps)}
+    for name in workload:
+        if name not in (*works, "workers"):
+            raise unknown("--workload", name, [*works, "workers"])
+    stacks = b.usual()
+    if methods:
+        stacks = [(stack.label, stack.build()) for stack in parse({"compare": [short(m) for m in methods]}).compare]
     console = Console(stderr=True)
+    found: dict[str, Any] = {"environment": environment(), "repeats": repeats, "workloads": {}}
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("bench", total=2 * repeats * (len(stacks) + 1) * work.clients * work.local_steps)
-        loop, ratios = b.measure(work, repeats, stacks, lambda: progress.advance(task))
-    print(
-        f"{work.model}, full width, {work.shape[1]}x{work.shape[2]}: {work.clients} clients, {work.local_steps} steps, "
-        f"batch {work.batch_size}; CPU seconds of one thread, median of {repeats}"
-    )
-    fedavg = next((ratio for ratio, stack in zip(ratios, chosen, strict=True) if not stack.methods), None)
-    width = max(len(name) for name in ("bare loop", *(r.name for r in ratios)))
-    print(f"{'':<{width}} {'seconds':>9} {'of the loop':>12}" + (f" {'of FedAvg':>10}" if fedavg else ""))
-    print(f"{'bare loop':<{width}} {loop:>9.2f} {1:>12.2f}")
-    for ratio in ratios:
-        beside = f" {ratio.beside(fedavg):>10.2f}" if fedavg else ""
-        spread = f"   ({min(ratio.values):.2f} to {max(ratio.values):.2f} of the loop)"
-        print(f"{ratio.name:<{width}} {ratio.seconds:>9.2f} {ratio.median:>12.2f}{beside}{spread}")
+        for name, work in works.items():
+            if workload and name not in workload:
+                continue
+            ticks = work.clients * work.local_steps * work.rounds if work.lockstep else 1
+            task = progress.add_task(name, total=repeats * (len(stacks) + 1) * ticks)
+            loop, ratios = b.measure(work, repeats, stacks, lambda task=task: progress.advance(task))  # type: ignore[misc]
+            found["workloads"][name] = _figures(str(work), loop, ratios)
+            progress.stop_task(task)
+            if not json_:
+                _show(found["workloads"][name], repeats, console)
+    if usable_cores() > 1 and ("workers" in workload or not workload):
+        wall = b.workers(replace(works["cnn"], clients=4), repeats)
+        one, two = (statistics.median(wall[count]) for count in (1, 2))
+        found["workers"] = {"seconds": wall, "ratio": statistics.median(map(_divide, wall[2], wall[1]))}
+        if not json_:
+            print(
+                f"\nwall time of a round of the CNN, 4 clients: 1 worker {one:.2f} s, 2 workers {two:.2f} s, ", end=""
+            )
+            print(f"ratio {found['workers']['ratio']:.2f}")
+    if json_:
+        print(json.dumps(found, indent=1))
     return 0
+
+
+def _divide(a: float, b: float) -> float:
+    return a / b
+
+
+def _figures(about: str, loop: float, ratios: Any) -> dict[str, Any]:
+    fedavg = next((ratio for ratio in ratios if ratio.name == "FedAvg"), None)
+    rows = [
+        {
+            "stack": r.name,
+            "seconds": r.seconds,
+            "of_the_loop": r.median,
+            "lowest": min(r.values),
+            "highest": max(r.values),
+            "of_fedavg": r.beside(fedavg) if fedavg else None,
+        }
+        for r in ratios
+    ]
+    return {"about": about, "bare_seconds": loop, "rows": rows}
+
+
+def _show(figures: dict[str, Any], repeats: int, console: Console) -> None:
+    width = max(len(name) for name in ("bare loop", *(row["stack"] for row in figures["rows"])))
+    print(f"\n{figures['about']}; CPU seconds of a round, one thread, median of {repeats}")
+    print(f"{'':<{width}} {'seconds':>9} {'of the loop':>12} {'of FedAvg':>10}")
+    print(f"{'bare loop':<{width}} {figures['bare_seconds']:>9.3f} {1:>12.2f}")
+    for row in figures["rows"]:
+        beside = f"{row['of_fedavg']:>10.2f}" if row["of_fedavg"] else f"{'':>10}"
+        spread = f"   ({row['lowest']:.2f} to {row['highest']:.2f} of the loop)"
+        print(f"{row['stack']:<{width}} {row['seconds']:>9.3f} {row['of_the_loop']:>12.2f} {beside}{spread}")

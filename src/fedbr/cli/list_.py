@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any, Literal, get_args, get_origin
 
 import typer
 from rich.text import Text
 
+from ..core.errors import unknown
 from .tables import plain_console
 
-
-class Kind(StrEnum):
-    methods = "methods"
-    data = "data"
-    models = "models"
-    partitions = "partitions"
-    recipes = "recipes"
+KINDS = ("methods", "data", "models", "partitions", "recipes")
+KIND = typer.Argument(..., metavar="|".join(KINDS))
 
 
-KIND = typer.Argument(...)
-
-
-def list_(kind: Kind = KIND) -> int:
+def list_(kind: str = KIND) -> int:
     """Show what there is: names, one line each, parameters with defaults, and papers."""
+    if kind not in KINDS:
+        raise unknown("list", kind, KINDS)
     console = plain_console()
     for name, summary, details in _entries(kind):
         console.print(Text(name, style="bold"), summary)
         for detail in details:
             console.print(f"    {detail}")
-    if kind is Kind.methods:
+    if kind == "methods":
         console.print(
             "\nBytes are those of a client in a round, counted on the recipe digits, whose model has 95 kB; "
             "beside a larger model, a method's own module weighs less."
@@ -37,35 +31,51 @@ def list_(kind: Kind = KIND) -> int:
     return 0
 
 
-def _entries(kind: Kind) -> list[tuple[str, str, list[str]]]:
+def _entries(kind: str) -> list[tuple[str, str, list[str]]]:
     from .. import config
     from ..data import DATASETS, PARTITIONS
     from ..models import MODELS
 
-    if kind is Kind.methods:
+    if kind == "methods":
         return _methods()
-    if kind is Kind.models:
+    if kind == "models":
         return [(name, _first_line(cls), _fields(cls)) for name, cls in MODELS.items()] + [
             (
                 "package.module:factory",
                 "Yours: called with the shape of a sample and the number of classes",
-                [],
+                ["looked for in the current folder too; all other keys of [model] are passed to it by name"],
             )
         ]
-    if kind is Kind.data:
+    if kind == "data":
         return [(name, dataset.summary, _about(dataset)) for name, dataset in DATASETS.items()] + [
             ("options", "of every data set, in the recipe's [data]", _fields(config.DataConfig))
         ]
-    if kind is Kind.partitions:
+    if kind == "partitions":
         uses = {"lda": {"alpha"}, "lda-prior": {"alpha"}, "quantity": {"alpha"}, "shards": {"shards_per_client"}}
         fields = {option: _fields(config.DataConfig, only={option}) for option in ("alpha", "shards_per_client")}
         return [
             (name, _first_line(function), [line for option in uses.get(name, ()) for line in fields[option]])
             for name, function in PARTITIONS.items()
         ]
-    sections = {"train": config.TrainConfig, "metrics": config.MetricsConfig}
-    return [(name, config.headline(name), []) for name in config.shipped()] + [
-        (f"[{name}]", "keys of this section of a recipe", _fields(section)) for name, section in sections.items()
+    return [(name, config.headline(name), []) for name in config.shipped()] + _sections()
+
+
+def _sections() -> list[tuple[str, str, list[str]]]:
+    """Return what a recipe may say, section by section."""
+    from .. import config
+
+    sections: list[tuple[str, Any, list[str]]] = [
+        ("[data]", config.DataConfig, []),
+        ("[model]", config.ModelConfig, ["and the parameters of that model: fedbr list models"]),
+        ("[train]", config.TrainConfig, []),
+        ("[metrics]", config.MetricsConfig, []),
+    ]
+    stack = [
+        "label  its name in tables",
+        "methods = []  in the order in which they act: names, or { name = ..., parameter = ... }: fedbr list methods",
+    ]
+    return [(name, "keys of this section of a recipe", _fields(cls) + more) for name, cls, more in sections] + [
+        ("[[compare]]", "once for each side of the comparison", stack)
     ]
 
 

@@ -76,9 +76,14 @@ class Watcher:
         self.several = len(recipe.train.seeds) > 1
         self.task: Any = None
         self.shown = ""
-        warnings.showwarning = lambda message, *_: self.progress.console.print(
-            f"fedbr: {message}", highlight=False, markup=False
-        )
+        self.said: set[str] = set()
+        warnings.showwarning = lambda message, *_: self.warn(str(message))
+
+    def warn(self, message: str) -> None:
+        """Say it once, however many runs it is true of."""
+        if message not in self.said:
+            self.said.add(message)
+            self.progress.console.print(f"fedbr: {message}", highlight=False, markup=False)
 
     def __call__(self, label: str, seed: int, line: dict[str, Any] | None) -> None:
         if line is None:

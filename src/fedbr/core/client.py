@@ -11,6 +11,7 @@ from torch import Tensor
 from .data import CPU, Spec, TrainData
 from .device import autocast, default, moved
 from .method import Batch, ClientContext, Method, soft_cross_entropy
+from .method import grad as grad_of
 from .model import CohortModel, FedModel
 from .rng import stream, torch_stream
 from .wire import SHARED, Payload, Reply, State, Task
@@ -73,23 +74,19 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
     states = [moved(state, spec.device) for state in states]
     start = received["model"]
     local = CohortModel(job.model, start, len(tasks), len(spec.shape), spec.joint)
-    optimizers = {
-        name: torch.optim.SGD(
-            params.values(), lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay, foreach=True
-        )
-        for name, params in local.groups.items()
-    }
+    optimizers = {name: SGD(list(params.values()), spec) for name, params in local.groups.items()}
 
     def descend(loss: Tensor, group: str = "model") -> None:
         # Clients share no weights: the gradient of the sum is each client's own gradient.
         params = local.groups[group]
         grads = torch.autograd.grad(loss.sum(), tuple(params.values()), allow_unused=True, materialize_grads=True)
-        for parameter, grad in zip(params.values(), grads, strict=True):
-            parameter.grad = grad
-        if group == "model":
-            for method, ctx in stack:
+        if group == "model" and editors:
+            for parameter, grad in zip(params.values(), grads, strict=True):
+                parameter.grad = grad
+            for method, ctx in editors:
                 method.on_grad(ctx, params)
-        optimizers[group].step()
+            grads = tuple(grad_of(parameter) for parameter in params.values())
+        optimizers[group].step(grads)
 
     def context(method: Method) -> ClientContext:
         return ClientContext(
@@ -107,6 +104,7 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
         )
 
     stack = [(m, context(m)) for m in job.methods]
+    editors = [(m, ctx) for m, ctx in stack if type(m).on_grad is not Method.on_grad]
     losses = list(_steps(local, stack, _batches(data, clients, round, spec), descend, spec))
     uploads = {m.name: _unstack(up) for m, ctx in stack if (up := m.finish(ctx))}
     if not job.alone:
@@ -181,6 +179,28 @@ def _summary(losses: Sequence[tuple[Tensor, Tensor]], weights: State) -> list[di
         for i in torch.nonzero(~v.isfinite().flatten(1).all(dim=1)).flatten().tolist():
             found[i]["bad_weights"] = 1.0
     return found
+
+
+class SGD:
+    """The step of torch.optim.SGD, to the bit, without what it does around the step: half the time of a small model."""
+
+    def __init__(self, params: list[Tensor], spec: Spec) -> None:
+        self.params, self.spec = params, spec
+        self.velocity: list[Tensor] = []
+
+    @torch.no_grad()
+    def step(self, grads: tuple[Tensor, ...] | list[Tensor]) -> None:
+        spec = self.spec
+        if spec.weight_decay:
+            grads = torch._foreach_add(grads, self.params, alpha=spec.weight_decay)
+        if spec.momentum:
+            if self.velocity:
+                torch._foreach_mul_(self.velocity, spec.momentum)
+                torch._foreach_add_(self.velocity, grads)
+            else:
+                self.velocity = [g.clone() for g in grads]
+            grads = self.velocity
+        torch._foreach_add_(self.params, grads, alpha=-spec.lr)
 
 
 def _stack(states: Sequence[State]) -> State:

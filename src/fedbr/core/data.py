@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 Index = NDArray[np.int64]
 CPU = torch.device("cpu")
+DTYPES = (torch.float32, torch.float64)  # in which runs compute
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Samples:
 
     def see(self, index: Tensor | slice, dtype: torch.dtype, moves: Tensor | None = None) -> Tensor:
         """Return samples as the model sees them, augmented if it is said how."""
-        x = self.x[index]
+        x = self.x[index] if isinstance(index, slice) else _rows(self.x, index)
         if self.augment is not None and moves is not None:
             x = self.augment.apply(x, moves)
         x = x.to(dtype)
@@ -101,6 +103,11 @@ class Samples:
         if isinstance(self.shift, Tensor) or self.shift != 0.0:
             x = x + self.shift
         return x
+
+
+def _rows(table: Tensor, index: Tensor) -> Tensor:
+    """Return table[index], which copies rows as they lie in memory and is several times faster."""
+    return table.index_select(0, index.reshape(-1)).view(*index.shape, *table.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -142,8 +149,12 @@ class TrainData:
     def see(self, index: Tensor, dtype: torch.dtype, moves: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return samples as the model sees them, with one-hot labels, for an index of any shape."""
         # Rows of a unit matrix: one_hot would look at the values.
-        unit = torch.eye(self.num_classes, dtype=dtype, device=self.samples.y.device)
-        return self.samples.see(index, dtype, moves), unit[self.samples.y[index]]
+        return self.samples.see(index, dtype, moves), _rows(self._unit[dtype], _rows(self.samples.y, index))
+
+    @cached_property
+    def _unit(self) -> dict[torch.dtype, Tensor]:
+        device = self.samples.y.device
+        return {dtype: torch.eye(self.num_classes, dtype=dtype, device=device) for dtype in DTYPES}
 
     def of(self, client: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return all samples of one client and their classes, in main memory."""

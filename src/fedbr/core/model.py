@@ -32,6 +32,7 @@ class FedModel(nn.Module):
         self.num_features = num_features
         self.num_classes = num_classes
         self.bytes_seen_as: tuple[float | Tensor, float | Tensor] = (1 / 255, 0.0)  # scale and shift
+        self.class_names: Sequence[str] | None = None  # in the order of what ``predict`` returns
 
     def forward(self, x: Tensor) -> Output:
         features = self.encoder(x)

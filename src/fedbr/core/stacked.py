@@ -88,6 +88,8 @@ def obstacle(module: nn.Module, x: Tensor) -> str | None:
         wanted = [weights[k] for k in keys]
         grads = [_gradients(out, wanted) for out in (together, alone)]
     except Exception as error:  # whatever a layer does under vmap, the plain module may still do alone
+        if "randomness error mode" in str(error):
+            return "a layer draws random numbers (dropout)"
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
     if _close([together], [alone]) and _close(*grads):
         return None
@@ -132,7 +134,8 @@ def _any(layer: nn.Module, weights: State, x: Tensor) -> Tensor:
 def _linear(layer: nn.Module, w: State, x: Tensor) -> Tensor:
     if x.dim() != 3 or "bias" not in w:
         return _any(layer, w, x)
-    return torch.baddbmm(w["bias"].unsqueeze(1), x, w["weight"].mT)
+    # Weights first: their gradient then lies in memory as they do, and the step that adds it is twice as fast.
+    return torch.baddbmm(w["bias"].unsqueeze(2), w["weight"], x.mT).mT
 
 
 def _flatten(layer: nn.Module, w: State, x: Tensor) -> Tensor:

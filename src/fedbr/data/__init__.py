@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from ..core.errors import InputError, unknown
 from ..core.rng import stream
 from . import cifar, digits, mnist, own, pacs, proxy
-from .federation import Federation, Source, chosen, split
+from .federation import Federation, Source, split
+from .holdout import held_out
 from .options import DataOptions
 from .partition import PARTITIONS, PartitionOptions
 from .rotation import rotate_clients, rotate_images
@@ -99,9 +100,9 @@ def load(options: DataOptions, seed: int) -> Federation:
 
 def _tuning(source: Source, share: float, seed: int) -> Source:
     """Test on a share of the training samples, so that the test set stays unseen."""
-    held = chosen(source.train.y.numpy(), share, stream(seed, "holdout"))
-    if held.all() or not held.any():
-        raise InputError(f"data.holdout = {share}: leaves nothing to train or to test on")
+    held = held_out(source.train.y.numpy(), share, stream(seed, "holdout"), source.owner)
+    if not held.any():
+        raise InputError(f"data.holdout = {share}: leaves nothing to test on, of {len(source.train)} training samples")
     owners = (None, None) if source.owner is None else (source.owner[~held], source.owner[held])
     test = replace(source.train.only(held), augment=None)
     return replace(source, train=source.train.only(~held), test=test, owner=owners[0], test_owner=owners[1])

@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -34,9 +34,17 @@ class Tree:
     Archives are read in place, when first needed. A member is named after its archive: ``a.zip!/inner/name``.
     """
 
-    def __init__(self, path: Path, files: Mapping[str, Path], archives: Mapping[str, Path]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        files: Mapping[str, Path],
+        archives: Mapping[str, Path],
+        hint: str = "",
+        closed: Sequence[str] = (),
+    ) -> None:
         self.path = path
         self._files, self._archives = files, archives
+        self._hint, self._closed = hint, closed
         self._open = ExitStack()
         self._listed: dict[str, Members] = {}
 
@@ -56,7 +64,8 @@ class Tree:
         # One level of sub-folders: an archive that lies deeper is part of the data, not its wrapping.
         archives = {name: file for name, file in found.items() if _is_archive(name) and name.count("/") < 2}
         files = {name: file for name, file in found.items() if name not in archives}
-        return cls(root, files, {name: f for name, f in archives.items() if re.search(hint, name, re.IGNORECASE)})
+        seen = {name: file for name, file in archives.items() if re.search(hint, name, re.IGNORECASE)}
+        return cls(root, files, seen, hint, [name for name in archives if name not in seen])
 
     def __enter__(self) -> Self:
         return self
@@ -109,17 +118,17 @@ class Tree:
         """Find, or say what is missing."""
         found = self.find(*endings)
         if found is None:
-            raise InputError(f"{self.path}: has no {' or '.join(endings)}")
+            raise InputError(f"{self.path}: has no {' or '.join(endings)}{self.unopened}")
         return found
 
-    def contents(self, pattern: str = "") -> Iterator[bytes | str]:
-        """Yield names and bytes of what lies on disk, archives unopened: parts of a key for ``cached``."""
-        for name, path in {**self._files, **self._archives}.items():
-            if re.search(pattern, name, re.IGNORECASE):
-                yield name
-                with _refusing(name), path.open("rb") as file:
-                    while chunk := file.read(_CHUNK):
-                        yield chunk
+    @property
+    def unopened(self) -> str:
+        """The end of a line that says what is missing: archives that might have it, but for their names."""
+        if not self._closed:
+            return ""
+        names = ", ".join(self._closed[:3]) + (", ..." if len(self._closed) > 3 else "")
+        verb, whose = ("was", "its name has") if len(self._closed) == 1 else ("were", "their names have")
+        return f"; {names} {verb} not opened: {whose} no {self._hint!r}"
 
     def _members(self, archive: str) -> Members:
         if archive not in self._listed:
@@ -162,7 +171,8 @@ def _refusing(what: str) -> Iterator[None]:
         raise
     except Exception as error:  # the modules raise almost anything on damaged archives
         reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-        raise InputError(f"{what}: cannot be read ({' '.join(reason.split())})") from error
+        line = " ".join(f"{what}: cannot be read ({reason})".split())  # names may have line breaks
+        raise InputError(line) from error
 
 
 def _inner(archive: str, name: str) -> str:

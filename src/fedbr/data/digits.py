@@ -7,9 +7,8 @@ import torch
 
 from ..core.data import Samples
 from ..core.rng import stream
-from .federation import Source, hold_out
-
-TEST_SHARE = 0.2
+from .federation import Source
+from .holdout import TEST_SHARE, hold_out
 
 
 def load() -> Source:
@@ -21,4 +20,4 @@ def load() -> Source:
     y = torch.from_numpy(bunch.target.astype(np.int64))
     rng = stream(0, "digits", "test")  # the same test for every seed
     train, test = hold_out(Samples(x, y, scale=1 / 16), TEST_SHARE, rng)
-    return Source(train, test, num_classes=10, peak=16.0)
+    return Source(train, test, num_classes=10, peak=16.0, class_names=[str(c) for c in range(10)])

@@ -10,7 +10,8 @@ import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -104,19 +105,34 @@ def get(
     remotes = sources[name]
     total = sum(remote.size for remote in remotes)
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        missing = [remote for remote in remotes if not _is_there(remote, target)]
-        for i, remote in enumerate(missing):
-            before = total - sum(r.size for r in missing[i:])
-            try:
-                _fetch(remote, target, partial(_tick, progress, before, total))
-            except _Broken as error:
-                raise RunError(f"{name}: {error}; {_advice(missing[i:], target)}") from error
+        with _folder(target):
+            there = {remote.name: _find(remote, target) for remote in remotes}
+            missing = [remote for remote in remotes if there[remote.name] is None]
+            for i, remote in enumerate(missing):
+                before = total - sum(r.size for r in missing[i:])
+                try:
+                    _fetch(remote, target, partial(_tick, progress, before, total))
+                except _Broken as error:
+                    raise RunError(f"{name}: {error}; {_advice(missing[i:], target)}") from error
     except OSError as error:
         raise InputError(f"{error.filename or target}: cannot be used ({error.strerror or error})") from error
     if progress:
         progress(total, total)
-    return [target / remote.name for remote in remotes]
+    return [there[remote.name] or target / remote.name for remote in remotes]
+
+
+@contextmanager
+def _folder(target: Path) -> Iterator[None]:
+    """Make a folder; if then something fails, no empty one stays."""
+    new = [folder for folder in (target, *target.parents) if not folder.exists()]
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # not empty: what is there helps the next time
+            for folder in new:
+                folder.rmdir()
+        raise
 
 
 def _tick(progress: Progress | None, before: int, total: int, done: int) -> None:
@@ -129,18 +145,21 @@ def _advice(missing: Sequence[Remote], target: Path) -> str:
     return f"try again, or download {wanted} and put {'it' if len(missing) == 1 else 'them'} into {target}"
 
 
-def _is_there(remote: Remote, target: Path) -> bool:
-    path = target / remote.name
-    if not path.exists():
-        return False
-    found = _md5(path)
+def _find(remote: Remote, target: Path) -> Path | None:
+    """Return where the file is: in the folder, or in one below it."""
+    paths = [path for path in (target / remote.name, *sorted(target.glob(f"*/{remote.name}"))) if path.exists()]
+    if not paths:
+        return None
+    path = paths[0]
+    found = md5(path)
     if found != remote.md5 and not (remote.content_md5 and _content_md5(path) == remote.content_md5):
         # Not ours to overwrite: it may be a part of the data set that somebody made.
         raise InputError(f"{path}: not the official file (MD5 {found}, {remote.md5} expected); move it away first")
-    return True
+    return path
 
 
-def _md5(path: Path) -> str:
+def md5(path: Path) -> str:
+    """Return the checksum by which files are published."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
@@ -172,7 +191,7 @@ def _fetch(remote: Remote, target: Path, tick: Callable[[int], None]) -> None:
             except _Broken as error:
                 reason = str(error)
             else:
-                found = _md5(part)
+                found = md5(part)
                 if found == remote.md5:
                     part.replace(target / remote.name)
                     return
@@ -182,6 +201,8 @@ def _fetch(remote: Remote, target: Path, tick: Callable[[int], None]) -> None:
                     addresses.remove(address)
             if _size(part) > furthest:
                 furthest, failures = _size(part), 0
+    if not _size(part):
+        part.unlink(missing_ok=True)
     raise _Broken(reason)
 
 

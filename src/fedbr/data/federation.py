@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.data import Index, Samples, TrainData
 from ..core.errors import InputError
 from ..core.rng import stream
-from .datasets import read_dataset
-from .partition import PartitionOptions, effective_classes, partition, split_hash
+from .arrays import as_classes, as_samples, as_tensor, check_alike, count_classes, numbered, peak, words
+from .datasets import Table, read_dataset
+from .holdout import chosen
+from .partition import PartitionOptions, effective_classes, grouped, partition, split_hash
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,12 @@ class Federation:
 
     def __post_init__(self) -> None:
         clients = len(self.train.parts)
-        trained = set(np.unique(self.train.samples.y.numpy()).tolist())
-        for test in self.tests:
-            if trained.isdisjoint(np.unique(test.y.numpy()).tolist()):
-                raise InputError("test: none of its classes is among those of the training samples")
+        trained = np.unique(self.train.samples.y.numpy())
+        tests = [test for test in {id(test): test for test in self.tests}.values() if len(test)]
+        if not tests:
+            raise InputError("test: has no samples; at least one client must have some")
+        if not all(np.isin(test.y.numpy(), trained).any() for test in tests):
+            raise InputError("test: none of its classes is among those of the training samples")
         if self.mix is None and len(self.tests) not in (1, clients):
             raise InputError(f"tests = {len(self.tests)}: one for all, or one for each of {clients} clients")
 
@@ -72,6 +75,15 @@ class Federation:
     @property
     def num_classes(self) -> int:
         return self.train.num_classes
+
+    @property
+    def seen_as(self) -> dict[str, Any]:
+        """What a trained model must know to use it: how bytes are seen, and what classes there are."""
+        samples = self.train.samples
+        of_bytes = (samples.scale, samples.shift) if samples.x.dtype == torch.uint8 else (1 / 255, 0.0)
+        scale, shift = (v.tolist() if isinstance(v, Tensor) else v for v in of_bytes)
+        names = None if self.class_names is None else list(self.class_names)
+        return {"scale": scale, "shift": shift, "num_classes": self.num_classes, "class_names": names}
 
     @property
     def sizes(self) -> list[int]:
@@ -105,7 +117,9 @@ class Federation:
         if size is None or size >= max(map(len, self.tests)):
             return []
         rng = stream(seed, "some tests")
-        parts = {id(test): test.only(chosen(test.y.numpy(), size / len(test), rng, least=1)) for test in self.tests}
+        parts = {
+            id(test): test.only(chosen(test.y.numpy(), size / max(1, len(test)), rng, least=1)) for test in self.tests
+        }
         return [parts[id(test)] for test in self.tests]
 
     def describe(self) -> dict[str, Any]:
@@ -134,10 +148,10 @@ class Federation:
         proxy: Any = None,
     ) -> Federation:
         """Split arrays (NumPy or torch; bytes are taken as pixels from 0 to 255) over clients."""
-        train, test = _samples(x, y, "x"), _samples(x_test, y_test, "x_test")
+        train, test = _pair(x, y, "x", "y"), _pair(x_test, y_test, "x_test", "y_test")
         check_alike(test, train, "x_test", "x")
         options = PartitionOptions(alpha, shards_per_client)
-        source = Source(train, test, _num_classes(train, test), 255.0 if train.x.dtype == torch.uint8 else 1.0)
+        source = Source(train, test, count_classes(train, test), peak(train))
         return split(source, clients, partition, options, seed, _public(proxy, train))
 
     @classmethod
@@ -156,29 +170,22 @@ class Federation:
     ) -> Federation:
         """Take torch data sets of (x, y), or Hugging Face ones with an image (or x) and a label column.
 
-        ``owner`` names a column with natural client ids, for ``partition="domains"``. Everything is read once, here.
+        ``owner`` names a column with natural client ids, for ``partition="domains"``; if all clients of the test set's
+        column train too, each is tested on its own samples. Everything is read once, here.
         """
-        x, y, ids = read_dataset(train, "train", owner)
-        x_test, y_test, _ = read_dataset(test, "test")
-        tried, tested = _samples(x, y, "train"), _samples(x_test, y_test, "test")
-        check_alike(tested, tried, "test", "train")
-        owners = None if ids is None else np.unique(ids, return_inverse=True)[1]
-        peak = 255.0 if tried.x.dtype == torch.uint8 else 1.0
-        source = Source(tried, tested, _num_classes(tried, tested), peak, owners)
+        source = _source(read_dataset(train, "train", owner), read_dataset(test, "test", owner, needed=False))
         options = PartitionOptions(alpha, shards_per_client)
-        return split(source, clients, partition, options, seed, _public(proxy, tried))
+        return split(source, clients, partition, options, seed, _public(proxy, source.train))
 
     @classmethod
-    def from_clients(cls, clients: Sequence[tuple[Any, Any]], *, test: Any, proxy: Any = None) -> Federation:
-        """Take data that is already per client; ``test`` is one (x, y) for all, or a list with one per client."""
-        if not clients:
+    def from_clients(cls, clients: Iterable[tuple[Any, Any]], *, test: Any, proxy: Any = None) -> Federation:
+        """Take data that is already per client; ``test`` is one (x, y) for all, or one for each (some may be empty)."""
+        pairs = _pairs(clients, "clients")
+        if not pairs:
             raise InputError("clients = []: at least one client")
-        pairs = test if isinstance(test, list) else [test]
-        for name, pair in [("clients", pair) for pair in clients] + [("test", pair) for pair in pairs]:
-            if not isinstance(pair, tuple) or len(pair) != 2:
-                raise InputError(f"{name}: {type(pair).__name__} where a pair (x, y) is wanted")
-        owned = [_samples(x, y, f"clients[{i}]") for i, (x, y) in enumerate(clients)]
-        tests = [_samples(x, y, "test") for x, y in pairs]
+        one = isinstance(test, tuple) and len(test) == 2 and not all(isinstance(part, tuple) for part in test)
+        owned = [_pair(x, y, f"clients[{i}]", f"labels of clients[{i}]") for i, (x, y) in enumerate(pairs)]
+        tests = [_pair(x, y, "test", "labels of test", least=0) for x, y in ([test] if one else _pairs(test, "test"))]
         for i, part in enumerate(owned):
             check_alike(part, owned[0], f"clients[{i}]", "clients[0]")
         for part in tests:
@@ -188,7 +195,30 @@ class Federation:
         parts: dict[int, Index] = {
             i: np.arange(end - len(o), end) for i, (o, end) in enumerate(zip(owned, ends, strict=True))
         }
-        return cls(TrainData(train, parts, _num_classes(train, *tests)), tests, _public(proxy, train))
+        return cls(TrainData(train, parts, count_classes(train, *tests)), tests, _public(proxy, train))
+
+
+def _source(given: Table, tried: Table) -> Source:
+    """Number classes and clients: words in their sorted order, classes that are numbers as they are."""
+    class_names = given.class_names
+    if given.y.dtype.kind == "U":
+        names, y = np.unique(given.y, return_inverse=True)
+        y_test, class_names = numbered(tried.y, names, "test: label", "train: label"), words(names)
+    else:
+        y, y_test = as_classes(given.y, "train: label"), as_classes(tried.y, "test: label")
+    train, test = as_samples(given.x, y, "train"), as_samples(tried.x, y_test, "test")
+    check_alike(test, train, "test", "train")
+    num_classes = max(count_classes(train, test), len(class_names or ()))
+    if class_names is not None and len(class_names) < num_classes:
+        class_names = None
+    source = Source(train, test, num_classes, peak(train), class_names=class_names)
+    if given.owner is None:
+        return source
+    ids, owner = np.unique(given.owner, return_inverse=True)
+    test_owner = None
+    if tried.owner is not None and set(tried.owner.tolist()) <= set(ids.tolist()):
+        test_owner = np.searchsorted(ids, tried.owner)
+    return replace(source, owner=owner, test_owner=test_owner, client_names=[str(name) for name in ids.tolist()])
 
 
 def split(
@@ -212,72 +242,29 @@ def split(
         )
     tests = [source.test]
     if name == "domains" and source.test_owner is not None:
-        tests = [source.test.only(source.test_owner == c) for c in range(len(parts))]
+        x, y = source.test.x, source.test.y
+        tests = [replace(source.test, x=x[i], y=y[i]) for i in grouped(source.test_owner, len(parts))]
     names = source.client_names if name == "domains" else None
     return Federation(train, tests, proxy, class_names=source.class_names, client_names=names)
 
 
-def chosen(classes: Index, share: float, rng: np.random.Generator, least: int = 0) -> NDArray[np.bool_]:
-    """Choose the same share of every class, and of each at least so many."""
-    held = np.zeros(len(classes), dtype=bool)
-    for c in np.unique(classes):
-        members = rng.permutation(np.flatnonzero(classes == c))
-        held[members[: max(least, round(share * len(members)))]] = True
-    return held
+def _pair(x: Any, y: Any, name: str, labels: str, least: int = 1) -> Samples:
+    return as_samples(as_tensor(x, name), as_classes(y, labels), name, least)
 
 
-def hold_out(samples: Samples, share: float, rng: np.random.Generator) -> tuple[Samples, Samples]:
-    """Return what is kept and what is held out: the same share of every class."""
-    held = chosen(samples.y.numpy(), share, rng)
-    return samples.only(~held), samples.only(held)
-
-
-def _samples(x: Any, y: Any, name: str) -> Samples:
-    labels = np.asarray(y)
-    if labels.dtype.kind not in "iu" or (labels.size and labels.min() < 0):
-        raise InputError(f"labels of {name}: of type {labels.dtype}; whole numbers from 0 are wanted")
-    xs, ys = _tensor(x, name), torch.from_numpy(labels.astype(np.int64))
-    if len(xs) != len(ys) or len(xs) == 0 or ys.dim() != 1:
-        raise InputError(
-            f"{name}: {len(xs)} samples and labels of shape {tuple(ys.shape)}; one label for each, and at least one"
-        )
-    return Samples(xs, ys, scale=1 / 255 if xs.dtype == torch.uint8 else 1.0)
-
-
-def _tensor(x: Any, name: str) -> Tensor:
-    """Take an array, bytes or floats, and refuse what no model can learn from."""
-    try:
-        found = x.detach().cpu() if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(x))
-    except TypeError as error:
-        raise InputError(f"{name}: not an array of numbers ({error})") from error
-    if found.dtype != torch.uint8 and not found.is_floating_point():
-        raise InputError(f"{name}: samples of type {found.dtype}; bytes (pixels) or floats are wanted")
-    if found.is_floating_point() and not torch.isfinite(found).all():
-        raise InputError(f"{name}: some samples are not finite")
-    return found
-
-
-def check_alike(a: Samples, b: Samples, name: str, other: str) -> None:
-    """Refuse samples of another shape or type."""
-    if a.x.shape[1:] != b.x.shape[1:] or a.x.dtype != b.x.dtype:
-        raise InputError(
-            f"{name}: samples of shape {tuple(a.x.shape[1:])} and type {a.x.dtype}; "
-            f"those of {other} have {tuple(b.x.shape[1:])} and {b.x.dtype}"
-        )
+def _pairs(values: Any, name: str) -> list[tuple[Any, Any]]:
+    """List what must be pairs (x, y)."""
+    pairs = list(values) if isinstance(values, Iterable) else [values]
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise InputError(f"{name}: {type(pair).__name__} where a pair (x, y) is wanted")
+    return pairs
 
 
 def _public(proxy: Any, train: Samples) -> Samples | None:
     if proxy is None:
         return None
-    x = _tensor(proxy, "proxy")
+    x = as_tensor(proxy, "proxy")
     public = replace(train, x=x, y=torch.zeros(len(x), dtype=torch.long))
     check_alike(public, train, "proxy", "x")
     return public
-
-
-def _num_classes(*samples: Samples) -> int:
-    labels = torch.cat([s.y for s in samples])
-    count, distinct = int(labels.max()) + 1, len(torch.unique(labels))
-    if count > 100 + 10 * distinct:
-        raise InputError(f"labels: only {distinct} different ones, but up to {count - 1}; number the classes from 0")
-    return count

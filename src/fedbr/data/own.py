@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import zipfile
+import zlib
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,116 +13,133 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..core.data import Samples
+from ..core.data import Index, Samples
 from ..core.errors import InputError
 from ..core.rng import stream
 from .archives import Tree
+from .arrays import as_names, as_samples, as_tensor, check_alike, numbered, peak, words
 from .cache import cached
-from .datasets import channels_first
-from .federation import Source, check_alike, chosen
+from .federation import Source
+from .holdout import TEST_SHARE, held_out
 from .place import opened
-from .readers import class_folders, read_images
+from .readers import ClassFolders, class_folders, read_images
 
-TEST_SHARE = 0.2  # of every class and client, where there is no test set
+ARRAYS = ("x", "y", "x_test", "y_test", "client")
+TRAIN = {"train", "training"}
+TEST = {"test", "testing", "val", "valid", "validation"}
 
 
 def npz(path: str) -> Source:
     """Read x, y and perhaps x_test, y_test, client (of each training sample) from an .npz file."""
-    arrays = _arrays(path)
-    for key in ("x", "y"):
-        if key not in arrays:
-            raise InputError(f"data.path = {path!r}: has no array {key!r}, only {', '.join(arrays) or 'none'}")
-    if ("x_test" in arrays) != ("y_test" in arrays):
-        raise InputError(f"data.path = {path!r}: x_test and y_test go together")
-    x, y = channels_first(arrays["x"]), arrays["y"]
-    owner = arrays.get("client")
-    for key, other in (("y", y), ("client", owner)):
-        if other is not None and (other.ndim != 1 or len(other) != len(x)):
-            raise InputError(
-                f"data.path = {path!r}: {key} has shape {other.shape}; one value for each of {len(x)} samples"
-            )
-    names, classes = np.unique(_names(y, "y", path), return_inverse=True)
-    owners = None if owner is None else np.unique(_names(owner, "client", path), return_inverse=True)[1]
-    if "x_test" in arrays:
-        y_test = _names(arrays["y_test"], "y_test", path)
-        if len(strangers := np.setdiff1d(y_test, names)):
-            raise InputError(f"data.path = {path!r}: y_test has {strangers[0]!r}, which y lacks")
-        train = _samples(x, classes, path)
-        test = _samples(channels_first(arrays["x_test"]), np.searchsorted(names, y_test), path)
-        check_alike(test, train, "x_test", "x")
-        return Source(train, test, len(names), _peak(x), owners)
-    return _held_out(_samples(x, classes, path), len(names), _peak(x), owners)
+    arrays, where = _arrays(path), f"data.path = {path!r}"
+    x = as_tensor(arrays["x"], f"{where}: x")
+    names, y = np.unique(as_names(arrays["y"], len(x), f"{where}: y"), return_inverse=True)
+    train = as_samples(x, y, f"{where}: x")
+    owner, client_names = None, None
+    if "client" in arrays:
+        clients, owner = np.unique(as_names(arrays["client"], len(x), f"{where}: client"), return_inverse=True)
+        client_names = [str(name) for name in clients.tolist()]
+    if "x_test" not in arrays:
+        return _held_out(train, len(names), owner, words(names), client_names)
+    x_test = as_tensor(arrays["x_test"], f"{where}: x_test")
+    y_test = numbered(as_names(arrays["y_test"], len(x_test), f"{where}: y_test"), names, f"{where}: y_test", "y")
+    test = as_samples(x_test, y_test, f"{where}: x_test")
+    check_alike(test, train, f"{where}: x_test", "x")
+    return Source(train, test, len(names), peak(train), owner, None, words(names), client_names)
 
 
 def folder(path: str, size: int) -> Source:
-    """Read <class>/<image> or <client>/<class>/<image>, in a folder or in an archive."""
+    """Read <class>/<image>, <client>/<class>/<image> or train and test/<class>/<image>, in a folder or an archive."""
     if not path:
         raise InputError("data.path = '': name the folder (or archive) with the images")
     with opened(path, "folder", "") as tree:
-        found = class_folders(tree.names)
+        found = class_folders(tree.files)
+        if not found.items:  # an archive beside the folder that came out of it has nothing new
+            found = class_folders(tree.names)
         if not found.items:
             raise InputError(f"data.path = {path!r}: has no images in class folders")
-        x = decoded(tree, [item.name for item in found.items], size)
-    y = np.array([found.classes.index(item.label) for item in found.items])
-    owner = np.array([found.clients.index(item.client or "") for item in found.items]) if found.clients else None
-    return _held_out(_samples(x, y, path), len(found.classes), 255.0, owner)
+        tested = _tested(found, path)
+        x = torch.from_numpy(decoded(tree, [item.name for item in found.items], size))
+    numbers = {label: number for number, label in enumerate(found.classes)}
+    samples = as_samples(x, np.array([numbers[item.label] for item in found.items]), path)
+    if tested is not None:
+        train, test = samples.only(~tested), samples.only(tested)
+        return Source(train, test, len(found.classes), peak(train), class_names=found.classes)
+    places = {client: place for place, client in enumerate(found.clients)}
+    owner = np.array([places[item.client or ""] for item in found.items]) if places else None
+    return _held_out(samples, len(found.classes), owner, found.classes, found.clients or None)
+
+
+def _tested(found: ClassFolders, path: str) -> NDArray[np.bool_] | None:
+    """Say which images are for testing, where the folders are train and test instead of clients."""
+    sides = {client.lower() for client in found.clients}
+    if not sides <= TRAIN | TEST or not sides & TRAIN or not sides & TEST:
+        return None
+    if len(found.clients) > 2:
+        raise InputError(
+            f"data.path = {path!r}: has {', '.join(found.clients)}; train and one of the others are wanted"
+        )
+    tested = np.array([(item.client or "").lower() in TEST for item in found.items])
+    trained = {item.label for item, test in zip(found.items, tested, strict=True) if not test}
+    for item in found.items:
+        if item.label not in trained:
+            raise InputError(f"data.path = {path!r}: {item.name} is of class {item.label!r}, which is not trained on")
+    return tested
 
 
 def decoded(tree: Tree, names: list[str], size: int) -> NDArray[np.uint8]:
     """Decode images to [n, 3, size, size]; the result is kept on disk for the next time."""
     contents = (part for name in names for part in (name, tree.read(name)))
-    return cached(chain([f"images {size}"], contents), lambda: {"x": read_images(tree, names, size)})["x"]
+    return cached(chain([f"RGB images {size}"], contents), lambda: {"x": read_images(tree, names, size)})["x"]
 
 
-def _arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
+def _arrays(path: str) -> dict[str, NDArray[Any]]:
     if not path:
         raise InputError("data.path = '': name the .npz file")
+    where = f"data.path = {path!r}"
     try:
         file = np.load(Path(path).expanduser(), allow_pickle=False)
         if isinstance(file, np.ndarray):
-            raise InputError(f"data.path = {path!r}: a single array; an .npz with x and y is wanted")
+            raise InputError(f"{where}: a single array; an .npz with x and y is wanted")
         with file:
-            return {key: file[key] for key in file.files}
+            arrays = {key: file[key] for key in ARRAYS if key in file.files}
+            for stranger in set(file.files) - set(ARRAYS):
+                if close := difflib.get_close_matches(stranger.lower(), ARRAYS, n=1, cutoff=0.75):
+                    raise InputError(f"{where}: has an array {stranger!r}; did you mean {close[0]!r}?")
+            if missing := [key for key in ("x", "y") if key not in arrays]:
+                raise InputError(f"{where}: has no array {missing[0]!r}, only {', '.join(file.files) or 'none'}")
     except OSError as error:
-        raise InputError(f"data.path = {path!r}: cannot read it ({error.strerror or error})") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        why = "it holds Python objects; save labels as y.astype(str)" if "llow_pickle" in str(error) else str(error)
-        raise InputError(f"data.path = {path!r}: not an .npz of plain arrays ({why})") from error
+        raise InputError(f"{where}: cannot be read ({error.strerror or error})") from error
+    except InputError:
+        raise
+    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{where}: not an .npz of plain arrays ({_why(str(error))})") from error
+    if raw := [key for key, array in arrays.items() if not isinstance(array, np.ndarray)]:
+        raise InputError(f"{where}: not an .npz of plain arrays ({raw[0]} is not in NumPy's format)")
+    if ("x_test" in arrays) != ("y_test" in arrays):
+        raise InputError(f"{where}: x_test and y_test go together")
+    return arrays
 
 
-def _names(values: np.ndarray[Any, Any], key: str, path: str) -> np.ndarray[Any, Any]:
-    """Accept whole numbers and words as names of classes and clients."""
-    if values.dtype.kind == "f":
-        whole = np.isfinite(values) & (values == np.round(values))
-        if not whole.all():
-            raise InputError(f"data.path = {path!r}: {key} has {values[~whole][0]}; whole numbers or words are wanted")
-    elif values.dtype.kind not in "iubUS":
-        raise InputError(f"data.path = {path!r}: {key} is of type {values.dtype}; whole numbers or words are wanted")
-    return values
+def _why(error: str) -> str:
+    if "Object arrays" in error:
+        return "it holds Python objects; save labels as y.astype(str)"
+    if "llow_pickle" in error:  # what NumPy takes every unknown file for
+        return "it is another kind of file"
+    return " ".join(error.split())
 
 
-def _samples(x: np.ndarray[Any, Any], classes: np.ndarray[Any, Any], path: str) -> Samples:
-    if x.dtype != np.uint8 and x.dtype.kind != "f":
-        raise InputError(f"data.path = {path!r}: samples of type {x.dtype}; bytes (pixels) or floats are wanted")
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
-        raise InputError(f"data.path = {path!r}: some samples are not finite")
-    if len(x) != len(classes) or not len(x):
-        raise InputError(
-            f"data.path = {path!r}: {len(x)} samples and {len(classes)} labels; one each, and at least one"
-        )
-    scale = 1 / 255 if x.dtype == np.uint8 else 1.0
-    return Samples(torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(classes.astype(np.int64)), scale=scale)
-
-
-def _peak(x: np.ndarray[Any, Any]) -> float:
-    return 255.0 if x.dtype == np.uint8 else 1.0
-
-
-def _held_out(samples: Samples, num_classes: int, peak: float, owner: np.ndarray[Any, Any] | None) -> Source:
+def _held_out(
+    samples: Samples,
+    num_classes: int,
+    owner: Index | None,
+    class_names: list[str] | None,
+    client_names: list[str] | None,
+) -> Source:
     """Hold out a share of every class (and client) for testing: the same for every seed."""
-    groups = samples.y.numpy() + (0 if owner is None else num_classes * owner)
-    held = chosen(groups, TEST_SHARE, stream(0, "own", "test"))
-    if held.sum() == 0:
+    held = held_out(samples.y.numpy(), TEST_SHARE, stream(0, "own", "test"), owner)
+    if not held.any():
         raise InputError(f"data: {len(samples)} samples are too few to hold some out for testing; give a test set")
-    owners = (None, None) if owner is None else (owner[~held], owner[held])
-    return Source(samples.only(~held), samples.only(held), num_classes, peak, *owners)
+    train, test = samples.only(~held), samples.only(held)
+    owner, test_owner = (None, None) if owner is None else (owner[~held], owner[held])
+    return Source(train, test, num_classes, peak(samples), owner, test_owner, class_names, client_names)

@@ -34,6 +34,12 @@ def _alpha(options: PartitionOptions) -> float:
     return options.alpha
 
 
+def grouped(values: Labels, count: int) -> list[Indices]:
+    """Return where each of the numbers below ``count`` stands."""
+    order = np.argsort(values, kind="stable").astype(np.int64)
+    return np.split(order, np.cumsum(np.bincount(values, minlength=count)))[:-1]
+
+
 def _equal(total: int, parts: int) -> Indices:
     return total // parts + (np.arange(parts) < total % parts).astype(np.int64)
 
@@ -122,8 +128,8 @@ def _classwise(labels: Labels, clients: int, rng: np.random.Generator, options: 
 def _shards(labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions) -> list[Indices]:
     """Sort by label, cut into equal shards and deal shards_per_client to each (McMahan et al. 2017)."""
     each = options.shards_per_client
-    if each < 1:
-        raise InputError(f"data.shards_per_client = {each}: must be at least 1")
+    if not _whole(each):
+        raise InputError(f"data.shards_per_client = {each!r}: must be a whole number of at least 1")
     if clients * each > len(labels):
         raise InputError(
             f"data.shards_per_client = {each}: {clients} clients need {clients * each} shards, "
@@ -146,7 +152,7 @@ def _quantity(labels: Labels, clients: int, rng: np.random.Generator, options: P
 def _domains(labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions) -> list[Indices]:
     """Leave every sample with the client that the data name: no split at all."""
     assert options.owner is not None
-    return [np.flatnonzero(options.owner == c) for c in range(clients)]
+    return grouped(options.owner, clients)
 
 
 PARTITIONS: dict[str, Partitioner] = {
@@ -167,16 +173,20 @@ def partition(
     """Return the sorted sample indices of each client."""
     if name not in PARTITIONS:
         raise unknown("data.partition", name, PARTITIONS)
+    if clients is not None and not _whole(clients):
+        raise InputError(f"data.clients = {clients!r}: must be a whole number of at least 1")
     if name == "domains":
         clients = _natural(clients, options.owner)
     clients = CLIENTS if clients is None else clients
-    if not isinstance(clients, int | np.integer) or clients < 1:
-        raise InputError(f"data.clients = {clients}: must be a whole number of at least 1")
     if clients > len(labels):
         raise InputError(
             f"data.clients = {clients}: only {len(labels)} training samples; at most one client per sample"
         )
     return PARTITIONS[name](labels, clients, rng, options)
+
+
+def _whole(number: object) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool) and int(number) >= 1
 
 
 def _natural(clients: int | None, owner: Indices | None) -> int:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +17,17 @@ from numpy.typing import NDArray
 from ..core.errors import InputError
 from .archives import GZIP, MEMBER, Tree, hidden, natural
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 Bytes = NDArray[np.uint8]
-Progress = Callable[[int, int], None]  # done, total
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 DECODERS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # not EPS, which would start another program
 CIFAR_SHAPE = (3, 32, 32)
 
 
-def read_idx(name: str, blob: bytes, dimensions: int | None = None) -> Bytes:
+def read_idx(name: str, blob: bytes, dimensions: int | None = None, maximum: int = 255) -> Bytes:
     """Read an IDX file of bytes (MNIST), gzip or plain; the header says how many records there are."""
     content, where = (_gunzip(name, blob), " when decompressed") if blob[:2] == GZIP else (blob, "")
 
@@ -48,23 +49,37 @@ def read_idx(name: str, blob: bytes, dimensions: int | None = None) -> Bytes:
     check_length(end, str(end))
     if len(content) > end:
         raise InputError(f"{name}: goes on after byte {end}{where}, where {' × '.join(map(str, shape))} bytes end")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()  # not a view: writable
+    values = np.frombuffer(content, np.uint8, offset=start)
+    for at in np.flatnonzero(values > maximum)[:1]:
+        raise InputError(f"{name}: byte {start + at}{where}: label {values[at]}, at most {maximum} expected")
+    return values.reshape(shape).copy()  # not a view: writable
 
 
 def _gunzip(name: str, blob: bytes) -> bytes:
-    """Decompress; what is cut short comes back as far as it goes, since its header tells what is missing."""
-    try:
-        return gzip.decompress(blob)
-    except EOFError:
-        return zlib.decompressobj(wbits=31).decompress(blob)
-    except (zlib.error, gzip.BadGzipFile) as error:
-        unpack, position = zlib.decompressobj(wbits=31), 0
-        try:  # once more in small steps, to know where
-            for position in range(0, len(blob), 1024):
-                unpack.decompress(blob[position : position + 1024])
+    """Decompress all members to their checksums."""
+    found, rest = [], blob
+    while rest:
+        unpack = zlib.decompressobj(wbits=31)
+        try:
+            found.append(unpack.decompress(rest))
+        except zlib.error as error:
+            byte = len(blob) - len(rest) + _damaged_before(rest)
+            raise InputError(f"{name}: damaged before byte {byte} ({error})") from error
+        if not unpack.eof:
+            raise InputError(f"{name}: ends at byte {len(blob)}, in the middle of its compressed data")
+        rest = unpack.unused_data.lstrip(b"\0")
+    return b"".join(found)
+
+
+def _damaged_before(blob: bytes, step: int = 1024) -> int:
+    """Return where decompressing fails, in steps: the damage itself may lie further back."""
+    unpack = zlib.decompressobj(wbits=31)
+    for start in range(0, len(blob), step):
+        try:
+            unpack.decompress(blob[start : start + step])
         except zlib.error:
-            pass
-        raise InputError(f"{name}: damaged near byte {position} ({error})") from error
+            return min(start + step, len(blob))
+    return len(blob)
 
 
 def read_cifar(name: str, blob: bytes, label_bytes: int, maximum: int | Sequence[int] = 255) -> tuple[Bytes, Bytes]:
@@ -84,41 +99,40 @@ def read_cifar(name: str, blob: bytes, label_bytes: int, maximum: int | Sequence
     return table[:, label_bytes:].reshape(count, *CIFAR_SHAPE).copy(), labels
 
 
-def read_images(
-    tree: Tree,
-    names: Sequence[str],
-    size: int,
-    mode: Literal["RGB", "L"] = "RGB",
-    progress: Progress | None = None,
-) -> Bytes:
-    """Decode images to [n, 3 or 1, size, size]; those of another size are resized (bilinear, all pixels count)."""
-    x = np.empty((len(names), len(mode), size, size), np.uint8)
+def read_images(tree: Tree, names: Sequence[str], size: int) -> Bytes:
+    """Decode images to [n, 3, size, size]; those of another size are resized (bilinear, all pixels count)."""
+    x = np.empty((len(names), 3, size, size), np.uint8)
     for i, name in enumerate(names):
-        x[i] = _pixels(name, tree.read(name), size, mode)
-        if progress and ((i + 1) % 100 == 0 or i + 1 == len(names)):
-            progress(i + 1, len(names))
+        x[i] = _pixels(name, tree.read(name), size)
     return x
 
 
-def _pixels(name: str, blob: bytes, size: int, mode: str) -> Bytes:
+def _pixels(name: str, blob: bytes, size: int) -> Bytes:
     from PIL import Image  # a data set without images need not wait for it
 
     try:
         with Image.open(io.BytesIO(blob), formats=DECODERS) as image:
-            if image.mode.startswith("I"):  # 16 bits a pixel, which convert would cut off at 255
-                wide = np.asarray(image).astype(np.int64)
-                plain = Image.fromarray(
-                    (wide >> 8 if image.mode != "I" or wide.max() > 255 else wide).clip(0, 255).astype(np.uint8)
-                )
-            else:
-                plain = image.convert("RGBA") if "transparency" in image.info else image
-            plain = plain.convert(mode)  # before resizing: a palette cannot be interpolated
-            if plain.size != (size, size):
-                plain = plain.resize((size, size), Image.Resampling.BILINEAR)
-            return np.asarray(plain).reshape(size, size, len(mode)).transpose(2, 0, 1)
+            rgb = plain(image).convert("RGB")  # before resizing: a palette cannot be interpolated
+            if rgb.size != (size, size):
+                rgb = rgb.resize((size, size), Image.Resampling.BILINEAR)
+            return np.asarray(rgb).transpose(2, 0, 1)
     except Exception as error:  # the decoders raise almost anything on damaged files
         why = re.sub(r" ?<[^>]*>", "", " ".join(str(error).split()))
         raise InputError(f"{name}: not an image that can be read ({why})") from error
+
+
+def plain(image: Image.Image) -> Image.Image:
+    """Return an image with 8 bits a pixel and channel, grey or RGB; of 16 bits the upper 8 are taken."""
+    from PIL import Image
+
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        deep = np.asarray(image).astype(np.int64)  # convert would cut off at 255
+        return Image.fromarray((deep >> 8).clip(0, 255).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError(f"mode {image.mode}, 32 bits a pixel; 8 or 16 are wanted")
+    if image.mode in ("1", "L"):
+        return image.convert("L")
+    return (image.convert("RGBA") if "transparency" in image.info else image).convert("RGB")
 
 
 class Item(NamedTuple):

@@ -141,14 +141,18 @@ class FedBR(Method):
         count = pseudo.shape[1]
         if count > local.shape[1]:
             local = local.repeat(1, math.ceil(count / local.shape[1]), 1)
-        triple = torch.cat([pseudo, anchor.expand_as(pseudo), local[:, :count]], dim=1)
-        if self.projection and self.max_step:
+        pair, near = torch.cat([pseudo, local[:, :count]], dim=1), anchor.expand_as(pseudo)
+        if not self.projection:
+            return self._l_con(pair, near)
+        if self.max_step:
             # theta <- theta + eta * gradient of L_con, on fixed features
-            ctx.descend(-self.lazy * self._l_con(ctx, triple.detach()), self.name)
-        return self._l_con(ctx, triple)
+            fixed = ctx.model.extra(self.name, torch.cat([pair.detach(), near], dim=1))
+            ctx.descend(-self.lazy * self._l_con(fixed[:, : 2 * count], fixed[:, 2 * count :]), self.name)
+        with torch.no_grad():  # nothing to learn from phi_g: saves its way back
+            near = ctx.model.extra(self.name, near)
+        return self._l_con(ctx.model.extra(self.name, pair), near)
 
-    def _l_con(self, ctx: ClientContext, triple: Tensor) -> Tensor:
+    def _l_con(self, pair: Tensor, near: Tensor) -> Tensor:
         """-log(f1 / (f1 + f2)) with f1 = exp(tau1 sim(p, g)), f2 = exp(tau2 sim(p, l)), in its stable form."""
-        projected = ctx.model.extra(self.name, triple) if self.projection else triple
-        pseudo, near, far = projected.chunk(3, dim=1)
+        pseudo, far = pair.chunk(2, dim=1)
         return F.softplus(self.tau2 * cosine(pseudo, far) - self.tau1 * cosine(pseudo, near)).mean(dim=1)

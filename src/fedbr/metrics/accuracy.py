@@ -19,7 +19,7 @@ BEST_ROUNDS = 5
 @dataclass(frozen=True)
 class Evaluation:
     accuracy: float
-    clients: list[float | None]  # None: none of the client's classes is in the test set
+    clients: list[float | None]  # None: nothing to test it on, or none of its classes is in the test set
 
     @property
     def worst(self) -> float:
@@ -51,15 +51,15 @@ def evaluate(
     if isinstance(models, dict):
         (all_hits,) = _hits(examiner, [models], sets, [range(len(sets))], label_mix.shape[1])
         scores = {t: _overall(hits) for t, hits in all_hits.items()}
-        accuracy, own = sum(scores.values()) / len(sets), [all_hits] * clients
-        each = [sum(w * scores[t] for t, w in some.items()) for some in wanted]
+        each = [_mixed(scores, some) for some in wanted]
+        accuracy, own = _mean(scores.values()), [all_hits]
     else:
         own = _hits(examiner, models, sets, wanted, label_mix.shape[1])
-        each = [sum(w * _overall(hits[t]) for t, w in some.items()) for hits, some in zip(own, wanted, strict=True)]
-        accuracy = sum(each) / clients
+        each = [_mixed({t: _overall(h) for t, h in hits.items()}, some) for hits, some in zip(own, wanted, strict=True)]
+        accuracy = _mean(each)
     if shares is not None:
-        return Evaluation(accuracy, list(each))
-    right, total = torch.stack([hits[0][0] for hits in own]), own[0][0][1]
+        return Evaluation(accuracy, each)
+    right, total = torch.stack([hits[0][0] for hits in own]), own[0][0][1]  # [1 or clients, K], [K]
     tested = label_mix.double() * (total > 0)
     covered = tested.sum(dim=1)
     by_class = ((tested * right / total.clamp(min=1)).sum(dim=1) / covered).tolist()
@@ -87,16 +87,28 @@ def _hits(
     ]
     found = []
     for some, (_, asked), counts in zip(wanted, exams, examiner.test(exams), strict=True):
-        right = {piece.test: torch.zeros(num_classes, dtype=torch.float64) for piece in asked}
+        right = {first[t]: torch.zeros(num_classes, dtype=torch.float64) for t in some}
         for piece, counted in zip(asked, counts, strict=True):
             right[piece.test] += counted
         found.append({t: (right[first[t]], totals[first[t]]) for t in some})
     return found
 
 
-def _overall(hits: Hits) -> float:
+def _overall(hits: Hits) -> float | None:
+    """Return the share of right answers; None if there was no question."""
     right, total = hits
-    return float(right.sum() / total.sum())
+    return float(right.sum() / total.sum()) if total.any() else None
+
+
+def _mixed(scores: Mapping[int, float | None], shares: Mapping[int, float]) -> float | None:
+    """Return a client's score, a mix of those on test sets; one that is empty says nothing."""
+    known = {t: score for t in shares if (score := scores[t]) is not None}
+    return sum(shares[t] * s for t, s in known.items()) / sum(shares[t] for t in known) if known else None
+
+
+def _mean(scores: Iterable[float | None]) -> float:
+    known = [s for s in scores if s is not None]
+    return sum(known) / len(known)
 
 
 def definitions(own_tests: bool) -> dict[str, str]:

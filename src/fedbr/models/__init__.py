@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import math
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..core.errors import InputError, unknown
 from ..core.method import trained
@@ -30,33 +33,61 @@ MODELS: dict[str, type[ModelSpec]] = {cls.name: cls for cls in (CNN, MLP, VGG11,
 def build(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int) -> FedModel:
     """Make a model by its name in the table, or by "package.module:factory"."""
     if ":" in name:
-        return adopt(_made(name, options, shape, num_classes))
+        return adopt(_made(name, options, shape, num_classes), shape)
     if name not in MODELS:
         raise unknown("model.name", name, MODELS)
     return validated(MODELS[name], options, "model").build(shape, num_classes)
 
 
-def adopt(module: nn.Module) -> FedModel:
-    """Accept a user's module: a FedModel, or anything with ``encoder`` and a linear ``classifier``."""
+def adopt(module: nn.Module, shape: tuple[int, ...]) -> FedModel:
+    """Accept a user's module: a FedModel, or anything that is a ``classifier`` on top of an ``encoder``."""
     if isinstance(module, FedModel):
         if type(module).forward is not FedModel.forward:
             raise InputError(f"model = {type(module).__name__}: has its own forward; put that into the encoder")
         return module
     encoder, classifier = getattr(module, "encoder", None), getattr(module, "classifier", None)
-    if isinstance(encoder, nn.Module) and isinstance(classifier, nn.Linear):
-        return FedModel(encoder, classifier.in_features, classifier.out_features, classifier)
-    raise InputError(
-        f"model = {type(module).__name__}: needs a feature extractor and a classifier; "
-        "wrap it as fedbr.FedModel(encoder, num_features, num_classes)"
-    )
+    if not isinstance(encoder, nn.Module) or not isinstance(classifier, nn.Module):
+        raise InputError(
+            f"model = {type(module).__name__}: needs a feature extractor and a classifier; "
+            "wrap it as fedbr.FedModel(encoder, num_features, num_classes)"
+        )
+    x = torch.linspace(-1, 1, 2 * math.prod(shape)).view(2, *shape).to(next(module.parameters(), torch.empty(0)).dtype)
+    was_training = module.training
+    try:
+        with torch.no_grad():
+            module.eval()
+            features = encoder(x)
+            logits = classifier(features)
+            whole = module(x) if type(module).forward is not nn.Module.forward else logits
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"model = {type(module).__name__}: cannot run on samples of shape {shape} ({reason})"
+        ) from error
+    module.train(was_training)
+    if not isinstance(whole, Tensor) or whole.shape != logits.shape or not torch.allclose(whole, logits, atol=1e-5):
+        raise InputError(
+            f"model = {type(module).__name__}: its forward is not classifier(encoder(x)); put what is between them "
+            "into the encoder, or wrap it as fedbr.FedModel(encoder, num_features, num_classes, classifier)"
+        )
+    return FedModel(encoder, features.shape[-1], logits.shape[-1], classifier)
 
 
 def fingerprint(model: FedModel) -> str:
-    """Return a short hash of the architecture: its layers, their settings and the shapes of their weights."""
-    layers = [f"{n}: {type(m).__name__}({m.extra_repr()})" for n, m in model.named_modules()]
+    """Return a short hash of the architecture: its layers, their settings and code, the shapes of their weights."""
+    layers = [f"{n}: {type(m).__name__}({m.extra_repr()}){_code(type(m))}" for n, m in model.named_modules()]
     shapes = [f"{k}: {tuple(v.shape)}" for k, v in model.state_dict().items()]
     own = [line for line in layers + shapes if not line.startswith("extras")]  # not what methods add
     return sha256("\n".join(own).encode()).hexdigest()[:16]
+
+
+def _code(kind: type[nn.Module]) -> str:
+    """Return the source of a user's layer, as far as it can be found: what its forward does shows nowhere else."""
+    if kind.__module__.partition(".")[0] in ("torch", "fedbr"):
+        return ""
+    with suppress(OSError, TypeError):
+        return f" {inspect.getsource(kind)}"
+    return ""
 
 
 def _made(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int) -> Any:

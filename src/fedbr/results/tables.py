@@ -62,7 +62,7 @@ def columns(target: float) -> list[str]:
     """Name the columns of the comparison table."""
     return [
         "",
-        "top-5 %",
+        "5 best rounds %",
         "final %",
         "worst client %",
         f"rounds to {target * 100:g} %",
@@ -152,17 +152,26 @@ def about(results: dict[str, Any]) -> str:
     each = train.get("clients_per_round", count)
     part = f", {each} a round" if each < count else ""
     alpha = f" (alpha {data['alpha']:g})" if data["partition"] in ("lda", "lda-prior", "quantity") else ""
-    tested = runs[0]["test_samples"] or {"last": 0, "others": 0}  # older results do not say
+    tested = runs[0].get("test_samples") or {"last": 0, "others": 0}  # older results do not say
+    between = train["evaluate_every"] and train["rounds"] > train["evaluate_every"]
     some = ""
-    if tested["last"] != tested["others"]:
+    if between and tested["last"] != tested["others"]:
         some = f"; tested on {tested['others']:,} samples, on all {tested['last']:,} in the last round"
-    size = "".join(f", {k} {v:g}" for k, v in recipe["model"].items() if k in ("width", "layers") and v != 1)
+    if data.get("holdout"):
+        some += f"; tested on training samples: {data['holdout']:.0%} of them are held out, the test set is not used"
+    unseen = f", {data['unseen']} unseen" if data.get("unseen") else ""
+    options = "".join(f", {k} {_plain(v)}" for k, v in recipe["model"].items() if k != "name")
     return (
-        f"{data['name']}: {count} clients{part}, {data['partition']}{alpha}, "
-        f"{statistics.fmean(effective):.1f} effective classes each; {recipe['model']['name']}{size}, "
+        f"{data['name']}{unseen}: {sum(runs[0]['split']['sizes']):,} samples, {count} clients{part}, "
+        f"{data['partition']}{alpha}, {statistics.fmean(effective):.1f} effective classes each; "
+        f"{recipe['model']['name']}{options}; "
         f"{train['rounds']} rounds of {train['local_steps']} steps of {train['batch_size']}, lr {train['lr']:g}, "
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}{some}"
     )
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def progress(results: dict[str, Any]) -> str:
@@ -195,7 +204,7 @@ def _sentence(row: Row, base: Row) -> str:
     side = "above" if gain.mean >= 0 else "below"
     size = Figure(abs(gain.mean), gain.spread, gain.count).show(1, 100)
     wins = f", ahead on {sum(g > 0 for g in gains)} of {gain.count} seeds" if gain.count > 1 else ""
-    return f"{row.label}: {size} points {side} {base.label} in top-5 accuracy{wins}{_race(row, base)}."
+    return f"{row.label}: {size} points {side} {base.label} in the 5 best rounds{wins}{_race(row, base)}."
 
 
 def _race(row: Row, base: Row) -> str:
