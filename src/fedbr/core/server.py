@@ -60,6 +60,8 @@ class Server:
             return
         weights = self._weights(replies)
         new = {key: self._average(key, weights, replies) for key in self.params}
+        if not all(bool(value.isfinite().all()) for value in new.values()):  # then one of theirs is not, or overflows
+            self._blame(round, replies, new)
         ctx = ServerContext(round, self.job.spec, replies, weights, self.params, new)
         for m in self.job.methods:
             m.update_server(self.state[m.name], ctx)
@@ -98,8 +100,15 @@ class Server:
                 raise RunError(
                     f"round {round}, client {reply.client}: the reply has no {key} of shape {list(old.shape)}"
                 )
-            if not torch.isfinite(model[key]).all():
-                raise Diverged(round, reply.client, f"{key} is not finite after local training")
+
+    def _blame(self, round: int, replies: Sequence[Reply], new: State) -> None:
+        """Name the first client whose weights are not finite."""
+        for reply in replies:
+            for key, value in reply.payload["model"].items():
+                if not value.isfinite().all():
+                    raise Diverged(round, reply.client, f"{key} is not finite after local training")
+        key = next(k for k, v in new.items() if not v.isfinite().all())
+        raise Diverged(round, replies[0].client, f"{key} is not finite after averaging")
 
     def _weights(self, replies: Sequence[Reply]) -> list[float]:
         for m in self.job.methods:

@@ -51,7 +51,7 @@ def evaluate(
     if isinstance(models, dict):
         (all_hits,) = _hits(examiner, [models], sets, [range(len(sets))], label_mix.shape[1])
         scores = {t: _overall(hits) for t, hits in all_hits.items()}
-        each = [_mixed(scores, some) for some in wanted]
+        each = [_mixed(scores, some) for some in shares or ()]
         accuracy, own = _mean(scores.values()), [all_hits]
     else:
         own = _hits(examiner, models, sets, wanted, label_mix.shape[1])

@@ -1,0 +1,72 @@
+"""How many clients train together is a matter of what a step costs, which is counted as torch counts it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import fedbr
+from fedbr import models
+from fedbr.core.client import SGD
+from fedbr.core.cohort import choose, step_cost
+from fedbr.core.data import Spec
+
+
+def spec(shape: tuple[int, ...], clients: int = 10, batch: int = 32, **more: Any) -> Spec:
+    return Spec(shape, 10, clients, clients, 5, batch, 0.1, **more)
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_costs_are_those_of_torchs_own_counter(name: str) -> None:
+    shape = (3, 32, 32)
+    model = models.build(name, {"width": 0.25}, shape, 10)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.eval()(torch.zeros(1, *shape))
+    assert step_cost(model, spec(shape)) == 3 * 32 * counter.get_total_flops() > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shape", "clients", "size"),
+    [
+        ("mlp", {}, (784,), 10, 10),
+        ("mlp", {}, (784,), 100, 13),
+        ("mlp", {}, (784,), 4, 4),
+        ("cnn", {"width": 0.25}, (1, 8, 8), 10, 5),
+        ("cnn", {"width": 0.25}, (1, 8, 8), 100, 13),
+        ("cnn", {"width": 1.0}, (1, 28, 28), 10, 1),
+        ("vgg11", {"width": 0.125}, (3, 32, 32), 10, 1),
+    ],
+)
+def test_small_models_train_together(
+    name: str, options: dict[str, Any], shape: tuple[int, ...], clients: int, size: int
+) -> None:
+    model = models.build(name, options, shape, 10)
+    assert choose(model, spec(shape, clients), "auto") == size
+    assert choose(model, spec(shape, clients), 3) == 3
+
+
+def test_a_model_that_cannot_is_said_to_in_words() -> None:
+    model = fedbr.FedModel(nn.Sequential(nn.Linear(6, 8), nn.Dropout()), 8, 10)
+    with pytest.warns(RuntimeWarning, match=r"^clients train one at a time: a layer draws random numbers \(dropout\)$"):
+        assert choose(model, spec((6,)), "auto") == 1
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_the_step_is_that_of_torchs_sgd_to_the_bit(momentum: float, weight_decay: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    theirs = [torch.randn(shape, generator=generator, requires_grad=True) for shape in ((5, 3), (4,))]
+    ours = [p.detach().clone().requires_grad_() for p in theirs]
+    torchs = torch.optim.SGD(theirs, lr=0.1, momentum=momentum, weight_decay=weight_decay, foreach=True)
+    own = SGD(ours, spec((1,), momentum=momentum, weight_decay=weight_decay))
+    for _ in range(6):
+        grads = [torch.randn(p.shape, generator=generator) for p in theirs]
+        for p, g in zip(theirs, grads, strict=True):
+            p.grad = g.clone()
+        torchs.step()
+        own.step(grads)
+        assert all(map(torch.equal, theirs, ours))
