@@ -97,12 +97,12 @@ class Samples:
         x = self.x[index] if isinstance(index, slice) else _rows(self.x, index)
         if self.augment is not None and moves is not None:
             x = self.augment.apply(x, moves)
+        scaled, shifted = (isinstance(v, Tensor) or v != still for v, still in ((self.scale, 1.0), (self.shift, 0.0)))
+        if (scaled or shifted) and isinstance(index, slice):
+            x = x.to(dtype, copy=True)  # what is stored stays as it is
         x = x.to(dtype)
-        if isinstance(self.scale, Tensor) or self.scale != 1.0:
-            x = x * self.scale  # not in place: it may still be what is stored
-        if isinstance(self.shift, Tensor) or self.shift != 0.0:
-            x = x + self.shift
-        return x
+        x = x.mul_(self.scale) if scaled else x
+        return x.add_(self.shift) if shifted else x
 
 
 def _rows(table: Tensor, index: Tensor) -> Tensor:
