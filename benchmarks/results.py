@@ -28,7 +28,7 @@ EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
     "methods": ("methods", []),
     # Those below need files: $FEDBR_DATA says where.
     "rotated-mnist": ("rotated-mnist", [THREE]),
-    "clean-cifar10": ("clean-cifar10", ["train.seeds=0,1"]),
+    "clean-cifar10": ("clean-cifar10", []),
     "rotated-cifar10": ("rotated-cifar10", []),
     "cifar100": ("cifar100", []),
     "pacs": ("pacs", [THREE]),
