@@ -485,7 +485,7 @@ def test_a_run_with_own_data_and_natural_clients(command: Command, tmp_path: Pat
     )
     done = command("run", "mine.toml", "--out", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "npz: 3 clients, domains" in done.stdout
+    assert "npz: 48 samples, 3 clients, domains" in done.stdout
     assert command("report", "out", cwd=tmp_path).returncode == 0
 
 

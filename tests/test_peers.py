@@ -1,0 +1,50 @@
+"""The peers' drivers need no peer to be imported, and the command says what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+NAMES = ("pfl", "fedlab", "flwr", "ray", "fedjax", "jax")
+# A name that is None in sys.modules cannot be imported: as if nothing were installed, whatever is.
+HIDE = f"import sys; sys.modules.update(dict.fromkeys({NAMES})); "
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", HIDE + code], cwd=ROOT, env=os.environ | {"PYTHONPATH": "src"}, capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+
+
+def test_drivers_import_without_their_framework() -> None:
+    found = python(
+        "from importlib import import_module as load; from benchmarks.peers.__main__ import PEERS; "
+        "print(*[callable(load('benchmarks.peers.' + p.driver).rounds) for p in PEERS.values()])"
+    )
+    assert found.stdout.split() == ["True"] * 4, found.stderr
+
+
+def test_the_command_says_what_is_missing() -> None:
+    found = python("from benchmarks.peers.__main__ import main; sys.exit(main(['--json']))")
+    assert found.returncode == 0, found.stderr
+    lines = found.stderr.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["pfl", "fedlab", "flower", "fedjax"]
+    assert all("skipped" in line and "pip install" in line for line in lines)
+    figures = json.loads(found.stdout)
+    assert figures["workloads"] == {}
+    assert figures["missing"] == ["pfl", "fedlab", "flower", "fedjax"]
+
+
+def test_clocks_and_rounds() -> None:
+    """The bare loop's rounds are told apart, and time goes on."""
+    found = python(
+        "from dataclasses import replace; from fedbr import bench; from benchmarks.peers.__main__ import bare; "
+        "work = replace(bench.MLP, clients=2, local_steps=2, batch_size=4, samples=10, rounds=3); "
+        "print(bare(work, bench.samples(work)).round > 0)"
+    )
+    assert found.stdout.strip() == "True", found.stderr
