@@ -55,7 +55,7 @@ def main(names: list[str]) -> None:
         PICTURES.mkdir(parents=True, exist_ok=True)
         seeds = len(chosen.train.seeds)
         band = "" if len(chosen.compare) > len(plots.COLORS) else "; lowest to highest"
-        title = f"{name}: {seeds} seeds (mean{band})"
+        title = f"{name}: {seeds} seeds (mean{band})" if seeds > 1 else f"{name}: seed {chosen.train.seeds[0]}"
         plots.convergence_picture(curves(ResultFolder.read(folder)), PICTURES / f"{name}.png", title)
         text = f"{head}![accuracy by round](img/{name}.png)\n\n{comparison(results)}"
         insert(name, text + (losses(folder, chosen) if DATASETS[chosen.data.name].files else ""))

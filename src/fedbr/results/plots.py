@@ -56,6 +56,7 @@ def convergence_html(curves: Curves, with_script: bool) -> str:
 def convergence_picture(curves: Curves, target: Path, title: str = "") -> None:
     """Draw the same with matplotlib; the ending of the name chooses PNG or SVG."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     many = len(curves) > len(COLORS)
     figure = Figure(figsize=(9, 5.4) if many else (7, 3.6), dpi=150, layout="constrained")
@@ -67,7 +68,9 @@ def convergence_picture(curves: Curves, target: Path, title: str = "") -> None:
         axes.plot(rounds, mean, style, color=color, label=label.replace("$", r"\$"), linewidth=2)
         if len(seeds) > 1 and not many:
             axes.fill_between(rounds, low, high, color=color, alpha=0.15, linewidth=0)
-    axes.set(xlabel="round", ylabel="accuracy of the global model, %", ylim=(0, 100))
+    highest = max((max(band(seeds)[3], default=0.0) for seeds in curves.values()), default=0.0)
+    axes.set(xlabel="round", ylabel="accuracy of the global model, %", ylim=(0, 50 if highest < 45 else 100))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title(title, fontsize="medium")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
