@@ -182,6 +182,11 @@ def parse(values: Mapping[str, Any]) -> Recipe:
     return validated(Recipe, values, "")
 
 
+def name_of(file: str) -> str:
+    """Make a recipe's name of a file's."""
+    return re.sub(r"[^\w.+-]|^[.+-]+", "_", file)
+
+
 def _read(name: str) -> dict[str, Any]:
     if name in shipped():
         text = (resources.files("fedbr") / "recipes" / f"{name}.toml").read_text("utf-8")
@@ -191,7 +196,7 @@ def _read(name: str) -> dict[str, Any]:
         error = unknown("recipe", name, shipped())
         raise InputError(f"{error}, or a TOML file")
     try:
-        return {"name": re.sub(r"[^\w.+-]|^[.+-]+", "_", path.stem), **tomllib.loads(path.read_text("utf-8"))}
+        return {"name": name_of(path.stem), **tomllib.loads(path.read_text("utf-8"))}
     except OSError as error:
         raise InputError(f"recipe = {name!r}: cannot read it ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -28,17 +28,17 @@ def bench(
     json_: bool = JSON,
 ) -> int:
     """Time rounds of the paper's CNN and of small models against a bare PyTorch loop, in CPU seconds of one thread."""
-    from .. import bench as b
+    from .. import bench as timing
     from ..backends.base import usable_cores
     from ..config import parse, short
     from ..core.errors import unknown
     from ..results.environment import environment
 
-    works = b.WORKLOADS | {"cnn": replace(b.PAPER_CNN, local_steps=steps)}
+    works = timing.WORKLOADS | {"cnn": replace(timing.PAPER_CNN, local_steps=steps)}
     for name in workload:
         if name not in (*works, "workers"):
             raise unknown("--workload", name, [*works, "workers"])
-    stacks = b.usual()
+    stacks = timing.usual()
     if methods:
         stacks = [(stack.label, stack.build()) for stack in parse({"compare": [short(m) for m in methods]}).compare]
     console = Console(stderr=True)
@@ -49,27 +49,22 @@ def bench(
                 continue
             ticks = work.clients * work.local_steps * work.rounds if work.lockstep else 1
             task = progress.add_task(name, total=repeats * (len(stacks) + 1) * ticks)
-            loop, ratios = b.measure(work, repeats, stacks, lambda task=task: progress.advance(task))  # type: ignore[misc]
+            loop, ratios = timing.measure(work, repeats, stacks, lambda task=task: progress.advance(task))  # type: ignore[misc]
             found["workloads"][name] = _figures(str(work), loop, ratios)
             progress.stop_task(task)
             if not json_:
-                _show(found["workloads"][name], repeats, console)
+                _show(found["workloads"][name], repeats)
     if usable_cores() > 1 and ("workers" in workload or not workload):
-        wall = b.workers(replace(works["cnn"], clients=4), repeats)
+        wall = timing.workers(replace(works["cnn"], clients=4), repeats)
         one, two = (statistics.median(wall[count]) for count in (1, 2))
-        found["workers"] = {"seconds": wall, "ratio": statistics.median(map(_divide, wall[2], wall[1]))}
+        ratio = statistics.median(b / a for a, b in zip(wall[1], wall[2], strict=True))
+        found["workers"] = {"seconds": wall, "ratio": ratio}
         if not json_:
-            print(
-                f"\nwall time of a round of the CNN, 4 clients: 1 worker {one:.2f} s, 2 workers {two:.2f} s, ", end=""
-            )
-            print(f"ratio {found['workers']['ratio']:.2f}")
+            print("\nwall time of a round of the CNN, 4 clients: ", end="")
+            print(f"1 worker {one:.2f} s, 2 workers {two:.2f} s, ratio {ratio:.2f}")
     if json_:
         print(json.dumps(found, indent=1))
     return 0
-
-
-def _divide(a: float, b: float) -> float:
-    return a / b
 
 
 def _figures(about: str, loop: float, ratios: Any) -> dict[str, Any]:
@@ -88,7 +83,7 @@ def _figures(about: str, loop: float, ratios: Any) -> dict[str, Any]:
     return {"about": about, "bare_seconds": loop, "rows": rows}
 
 
-def _show(figures: dict[str, Any], repeats: int, console: Console) -> None:
+def _show(figures: dict[str, Any], repeats: int) -> None:
     width = max(len(name) for name in ("bare loop", *(row["stack"] for row in figures["rows"])))
     print(f"\n{figures['about']}; CPU seconds of a round, one thread, median of {repeats}")
     print(f"{'':<{width}} {'seconds':>9} {'of the loop':>12} {'of FedAvg':>10}")

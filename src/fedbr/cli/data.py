@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -159,7 +158,7 @@ def _recipe(name: str, **given: Any) -> Recipe:
         base = recipe.data.model_dump(exclude_none=True)
     elif name in ("npz", "folder") and given["path"]:
         place = Path(given["path"]).resolve()
-        values["name"] = re.sub(r"[^\w.+-]|^[.+-]+", "_", place.name if place.is_dir() else place.stem)
+        values["name"] = config.name_of(place.name if place.is_dir() else place.stem)
     if given.get("partition") == "domains":
         base.pop("clients", None)  # the data say how many
     return config.parse(values | {"data": base | {key: value for key, value in given.items() if value is not None}})

@@ -182,7 +182,7 @@ def _summary(losses: Sequence[tuple[Tensor, Tensor]], weights: State) -> list[di
 
 
 class SGD:
-    """The step of torch.optim.SGD, to the bit, without what it does around the step: half the time of a small model."""
+    """The step of torch.optim.SGD, to the bit, without what it does around the step, which small models feel."""
 
     def __init__(self, params: list[Tensor], spec: Spec) -> None:
         self.params, self.spec = params, spec

@@ -62,5 +62,6 @@ def default(device: torch.device) -> AbstractContextManager[object]:
 
 
 def moved(payload: Payload, device: torch.device) -> Payload:
-    """Return the payload on a device; what is there already is not copied."""
-    return {s: {k: v.to(device, non_blocking=True) for k, v in state.items()} for s, state in payload.items()}
+    """Return the payload on a device; what is there already is not copied. On the way back it is waited for."""
+    away = device.type != "cpu"
+    return {s: {k: v.to(device, non_blocking=away) for k, v in state.items()} for s, state in payload.items()}

@@ -19,6 +19,7 @@ def stream(seed: int, *path: str | int) -> np.random.Generator:
 @contextmanager
 def torch_stream(seed: int, *path: str | int) -> Iterator[None]:
     """Let torch's own generator (weights at the start, dropout) draw from a path, then restore it."""
-    with torch.random.fork_rng(devices=[]):
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices=gpus):
         torch.manual_seed(int(stream(seed, "torch", *path).integers(2**63)))
         yield

