@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedbr import bench, config, experiment
-from fedbr.backends.base import usable_cores
+from fedbr.backends.process import usable_cores
 from fedbr.methods import METHODS
 
 

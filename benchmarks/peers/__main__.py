@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbr import bench
-from fedbr.backends.base import one_thread
+from fedbr.backends.process import one_thread
 from fedbr.bench import Workload
 from fedbr.data import Federation
 from fedbr.results.environment import environment

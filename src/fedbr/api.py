@@ -17,8 +17,8 @@ from torch import nn
 
 from . import experiment, models
 from .assembly import assemble, connect
-from .backends.base import one_thread
 from .backends.pool import WorkerPool
+from .backends.process import one_thread
 from .config import TrainConfig
 from .core.cohort import choose
 from .core.data import Spec

@@ -10,9 +10,10 @@ from dataclasses import replace
 import torch
 
 from . import data, models
-from .backends.base import Backend, usable_cores
+from .backends.base import Backend
 from .backends.memory import ClientMemory
 from .backends.pool import PoolBackend, WorkerPool
+from .backends.process import usable_cores
 from .backends.serial import SerialBackend
 from .config import Recipe, Stack, TrainConfig
 from .core import device as devices

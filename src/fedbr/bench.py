@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import api, models
-from .backends.base import one_thread
+from .backends.process import one_thread
 from .core.data import TrainData
 from .core.method import Method
 from .core.rng import stream, torch_stream
@@ -91,12 +91,14 @@ def measure(
 
     In lockstep all take a step each in turn, so that a machine that slows down for a while slows down all of them.
     Two rounds are trained and the second is timed: in the first, caches are cold and methods lack their memory.
-    Small models do whole runs in turn instead, from the first object to the trained model: taking turns in every
-    step would only measure whose weights are still in the cache.
+    Small models do whole runs in turn instead, from the first object to the trained model, after a round that is not
+    timed: taking turns in every step would only measure whose weights are still in the cache.
     """
     clients = samples(work)
     with one_thread():
         run = _race if work.lockstep else _relay
+        if not work.lockstep:
+            _relay(replace(work, rounds=1), clients, stacks, lambda: None)
         spent = [run(work, clients, stacks, tick) for _ in range(repeats)]
     bare, *others = zip(*spent, strict=True)
     ratios = [

@@ -11,9 +11,10 @@ from typing import Any
 
 from . import models
 from .assembly import connect, federation, job, useful_workers
-from .backends.base import Backend, one_thread
+from .backends.base import Backend
 from .backends.memory import ClientMemory
 from .backends.pool import WorkerPool
+from .backends.process import one_thread
 from .config import Recipe, Stack
 from .core.cohort import choose
 from .core.errors import Diverged

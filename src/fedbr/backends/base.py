@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from ..core.client import Job, cohorts, new_state
@@ -84,21 +81,3 @@ class LocalBackend(ABC):
                 f"({lost}) is lost"
             )
         return new_state(self.job)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one thread: the last bits of a sum depend on how many share it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def usable_cores() -> int:
-    """Count the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

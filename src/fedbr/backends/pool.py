@@ -22,6 +22,7 @@ from ..core.testing import Exam, Piece
 from ..core.wire import SHARED, Payload, Reply, Task, pack, unpack
 from .base import Answers, Cohort, LocalBackend
 from .memory import ClientMemory
+from .process import keep_memory
 from .serial import SerialBackend
 
 PREPARE = b"prepare"  # announces the constants of a run
@@ -182,6 +183,7 @@ def _no_interrupts() -> Iterator[None]:
 def _work(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    keep_memory()
     desk: SerialBackend | None = None
     board = torch.empty(0, dtype=torch.uint8)
     with suppress(EOFError, OSError):  # the parent is gone

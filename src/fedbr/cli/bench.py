@@ -29,7 +29,7 @@ def bench(
 ) -> int:
     """Time rounds of the paper's CNN and of small models against a bare PyTorch loop, in CPU seconds of one thread."""
     from .. import bench as timing
-    from ..backends.base import usable_cores
+    from ..backends.process import usable_cores
     from ..config import parse, short
     from ..core.errors import unknown
     from ..results.environment import environment

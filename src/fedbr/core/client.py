@@ -161,7 +161,9 @@ def _batches(data: TrainData, clients: Sequence[int], round: int, spec: Spec) ->
     rngs = [stream(spec.seed, "batches", round, c) for c in clients]
     shape = (spec.local_steps, spec.batch_size)
     index = data.positions(clients, rngs, shape)
-    moves = data.moves([stream(spec.seed, "augment", round, c) for c in clients], shape)
+    moves = None
+    if data.samples.augment is not None:
+        moves = data.moves([stream(spec.seed, "augment", round, c) for c in clients], shape)
     for step in range(spec.local_steps):
         yield Batch(*data.see(index[:, step], spec.dtype, None if moves is None else moves[:, step]), step)
 

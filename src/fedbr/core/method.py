@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
@@ -184,8 +183,12 @@ def soft_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Return the cosine similarity over the last dimension."""
-    return F.cosine_similarity(a, b, dim=-1)
+    """Return the cosine similarity over the last dimension; torch's own takes twice the time, most of it backwards."""
+    return (a * b).sum(-1) * _inverse_norm(a) * _inverse_norm(b)
+
+
+def _inverse_norm(a: Tensor) -> Tensor:
+    return (a * a).sum(-1).clamp_min(1e-16).rsqrt()  # as torch's, whose norms are at least 1e-8
 
 
 def grad(p: Tensor) -> Tensor:

@@ -141,18 +141,19 @@ class FedBR(Method):
         count = pseudo.shape[1]
         if count > local.shape[1]:
             local = local.repeat(1, math.ceil(count / local.shape[1]), 1)
-        pair, near = torch.cat([pseudo, local[:, :count]], dim=1), anchor.expand_as(pseudo)
+        local, near = local[:, :count], anchor.expand_as(pseudo)
         if not self.projection:
-            return self._l_con(pair, near)
+            return self._l_con(pseudo, local, near)
+        pair = torch.cat([pseudo, local], dim=1)
         if self.max_step:
             # theta <- theta + eta * gradient of L_con, on fixed features
             fixed = ctx.model.extra(self.name, torch.cat([pair.detach(), near], dim=1))
-            ctx.descend(-self.lazy * self._l_con(fixed[:, : 2 * count], fixed[:, 2 * count :]), self.name)
+            ctx.descend(-self.lazy * self._l_con(*torch.split(fixed, count, dim=1)), self.name)
         with torch.no_grad():  # nothing to learn from phi_g: saves its way back
             near = ctx.model.extra(self.name, near)
-        return self._l_con(ctx.model.extra(self.name, pair), near)
+        pseudo, local = torch.split(ctx.model.extra(self.name, pair), count, dim=1)
+        return self._l_con(pseudo, local, near)
 
-    def _l_con(self, pair: Tensor, near: Tensor) -> Tensor:
+    def _l_con(self, pseudo: Tensor, local: Tensor, near: Tensor) -> Tensor:
         """-log(f1 / (f1 + f2)) with f1 = exp(tau1 sim(p, g)), f2 = exp(tau2 sim(p, l)), in its stable form."""
-        pseudo, far = pair.chunk(2, dim=1)
-        return F.softplus(self.tau2 * cosine(pseudo, far) - self.tau1 * cosine(pseudo, near)).mean(dim=1)
+        return F.softplus(self.tau2 * cosine(pseudo, local) - self.tau1 * cosine(pseudo, near)).mean(dim=1)

@@ -21,7 +21,7 @@ def environment() -> dict[str, Any]:
         "system": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "threads": 1,  # of torch, in every process: see backends.base.one_thread
+        "threads": 1,  # of torch, in every process: see backends.process.one_thread
         "device": "cpu",
         "torch_capability": torch.backends.cpu.get_cpu_capability(),
     }
