@@ -112,11 +112,21 @@ class MetricsConfig(Section):
     target: Accuracy = Field(0.8, description="the one of them that the comparison table shows")
 
 
+class Own(Section):
+    """What a stack may have of its own instead of the recipe's [train]: what one tunes."""
+
+    lr: float | None = Field(None, gt=0)
+    momentum: float | None = Field(None, ge=0, lt=1)
+    weight_decay: float | None = Field(None, ge=0)
+
+
 class Stack(Section):
     """One side of a comparison: a label and the methods in the order in which they act."""
 
     label: str = Field(min_length=1, max_length=60)
     methods: list[dict[str, Any]] = []
+    train: Own | None = None
+    tuned: bool | None = None  # whether its parameters were chosen by a search; None: nothing is said
 
     @model_validator(mode="before")
     @classmethod
@@ -155,6 +165,14 @@ class Recipe(Section):
                 f"{self.data.clients} clients (data.clients)"
             )
         return self
+
+    def of(self, stack: Stack) -> Recipe:
+        """Return the recipe with what a stack has of its own."""
+        if stack.train is None:
+            return self
+        return self.model_copy(
+            update={"train": self.train.model_copy(update=stack.train.model_dump(exclude_none=True))}
+        )
 
     def to_toml(self) -> str:
         """Write the whole recipe, defaults included."""
@@ -234,7 +252,7 @@ def _set(values: dict[str, Any], override: str) -> None:
     if not equals or (len(path) < 2 and path != ["name"]):
         raise InputError(f"--set {override!r}: wants section.key=value, such as train.rounds=5")
     if path[0] in method_table.METHODS:
-        _set_method(values, path[0], path[1:], _value(text))
+        _set_method(values, path[0], path[1:], read_value(text))
         return
     if path[0] not in Recipe.model_fields:
         raise unknown(f"--set {override!r}: section", path[0], [*Recipe.model_fields, *method_table.METHODS])
@@ -252,7 +270,7 @@ def _set(values: dict[str, Any], override: str) -> None:
             raise InputError(f"--set {override!r}: {'.'.join(path[: i + 1])} is not a table")
     if isinstance(target, list):
         raise InputError(f"--set {override!r}: name a key inside {'.'.join(path[:-1])}")
-    target[path[-1]] = _value(text)
+    target[path[-1]] = read_value(text)
 
 
 def _set_method(values: dict[str, Any], name: str, path: Sequence[str], value: Any) -> None:
@@ -269,13 +287,23 @@ def _set_method(values: dict[str, Any], name: str, path: Sequence[str], value: A
         raise InputError(f"--set {name}.{'.'.join(path)}: no stack of the recipe has {name!r}")
 
 
-def _value(text: str) -> Any:
+def parse_stack(values: Mapping[str, Any]) -> Stack:
+    """Check one stack."""
+    return validated(Stack, values, "compare")
+
+
+def write_value(value: Any) -> str:
+    """Write a value so that ``read_value`` reads it again."""
+    return tomli_w.dumps({"value": value}).partition("=")[2].strip()
+
+
+def read_value(text: str) -> Any:
     """Read a value as TOML would; what TOML cannot read is a word, with commas a list."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         if "," in text:
-            return [_value(part.strip()) for part in text.split(",") if part.strip()]
+            return [read_value(part.strip()) for part in text.split(",") if part.strip()]
         return text.strip()
 
 

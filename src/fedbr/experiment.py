@@ -35,7 +35,9 @@ def run(
     """Train every stack of a recipe for every seed; go on where an earlier call stopped."""
     clients = lru_cache(maxsize=1)(partial(federation, recipe))  # of a seed; the plan goes seed by seed
     seed = recipe.train.seeds[0]
-    tried = [job(recipe, stack, clients(seed), seed) for stack in recipe.compare]  # refuse before anything is written
+    tried = [
+        job(recipe.of(stack), stack, clients(seed), seed) for stack in recipe.compare
+    ]  # refuse before anything is written
     workers = workers or useful_workers(tried[0], recipe.train)
     folder = ResultFolder(out, recipe)
     with folder.open(fresh), one_thread(), ExitStack() as exits:
@@ -63,6 +65,7 @@ def play(
     watch: Watch,
 ) -> None:
     """Play one run to its end, or to the round in which it diverges."""
+    recipe = recipe.of(stack)
     this = job(recipe, stack, clients, seed)
     cohort = choose(this.model, this.spec, recipe.train.cohort)
     server = Server(this)
@@ -76,6 +79,7 @@ def play(
     folder.claim(clients.content)
     folder.note(
         split=clients.describe(),
+        classes=clients.classes(),
         model=about,
         cohort=cohort,
         joint=this.spec.joint,

@@ -11,7 +11,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import InputError, RunError
-from . import bench, data, list_, report, run
+from . import bench, data, list_, report, run, sweep
 
 app = typer.Typer(
     help="Federated learning on heterogeneous data: FedBR, its baselines, and honest comparisons.",
@@ -21,12 +21,13 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("run")(run.run)
+app.command("sweep")(sweep.sweep)
 app.command("report")(report.report)
 app.command("list")(list_.list_)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 
-SPREAD = {"--set": "=", "--methods": ""}  # options that take several values; what a value has in it
+SPREAD = {"--set": "=", "--grid": "=", "--methods": ""}  # options that take several values; what a value has in it
 
 
 @app.callback(invoke_without_command=True)

@@ -13,6 +13,7 @@ from .holdout import held_out
 from .options import DataOptions
 from .partition import PARTITIONS, PartitionOptions
 from .rotation import rotate_clients, rotate_images
+from .shrinking import shrunk
 
 __all__ = ["DATASETS", "PARTITIONS", "DataOptions", "Dataset", "Federation", "PartitionOptions", "load"]
 
@@ -89,7 +90,7 @@ def load(options: DataOptions, seed: int) -> Federation:
     if options.name not in DATASETS:
         raise unknown("data.name", options.name, DATASETS)
     dataset = DATASETS[options.name]
-    source = dataset.load(options)
+    source = shrunk(dataset.load(options), options.shrink)
     if options.holdout:
         source = _tuning(source, options.holdout, seed)
     knobs = PartitionOptions(options.alpha, options.shards_per_client)

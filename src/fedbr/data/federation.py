@@ -22,6 +22,9 @@ from .holdout import chosen
 from .partition import PartitionOptions, effective_classes, grouped, partition, split_hash
 
 
+SHOWN = 200  # clients whose classes are written down with every run
+
+
 @dataclass(frozen=True)
 class Source:
     """A data set before it is split: training and test samples in their stored form."""
@@ -130,6 +133,17 @@ class Federation:
             "hash": split_hash(parts),
             "sizes": self.sizes,
             "effective_classes": [round(effective_classes(y[p]), 4) for p in parts],
+        }
+
+    def classes(self) -> dict[str, Any]:
+        """Return who holds which classes: of each of the first clients a text such as "3:130 7:14"."""
+        y, first = self.train.samples.y.numpy(), list(self.train.parts.values())[:SHOWN]
+        counted = [np.unique(y[part], return_counts=True) for part in first]
+        return {
+            "number": self.num_classes,
+            "names": None if self.class_names is None else list(self.class_names),
+            "clients": None if self.client_names is None else list(self.client_names)[:SHOWN],
+            "counts": [" ".join(f"{k}:{n}" for k, n in zip(*pair, strict=True)) for pair in counted],
         }
 
     @classmethod

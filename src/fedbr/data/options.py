@@ -17,5 +17,6 @@ class DataOptions(BaseModel):
     rotation: float = Field(0.1, gt=0, description="rotated-cifar10: concentration of a client's angles")
     unseen: str = Field("", description="pacs: the domain to test on, in which nobody trains")
     size: int = Field(32, ge=1, description="folder, pacs: images are scaled to size x size")
+    shrink: int = Field(1, ge=1, description="average so many pixels each way into one: smaller images, faster runs")
     proxy: str = Field("", description="public samples for mixtures: photos or noise")
     holdout: float = Field(0.0, ge=0, lt=1, description="tune on this share of the training samples, not on the test")

@@ -252,6 +252,7 @@ def _summary(folder: RunFolder, stack: Stack, seed: int, recipe: Recipe) -> dict
     return {
         "label": stack.label,
         "methods": stack.methods,
+        **stack.model_dump(include={"train", "tuned"}, exclude_none=True),
         "seed": seed,
         "rounds": len(lines),
         "finished": folder.finished,

@@ -1,0 +1,193 @@
+"""Many runs at once: whole runs are spread over processes, so that all cores stay busy from the first to the last."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing as mp
+
+from . import data, experiment
+from .assembly import job
+from .backends.process import keep_memory, one_thread, usable_cores
+from .config import Recipe
+from .core import device as devices
+from .core.errors import InputError, RunError
+from .results.store import ResultFolder
+
+Plan = Sequence[tuple[Recipe, Path]]  # recipes, each with the folder of its results
+Watch = Callable[[int, str, int, experiment.Line | None], None]  # which recipe, label, seed, the round just done
+
+
+@dataclass(frozen=True)
+class Errand:
+    """One run: which recipe of the plan, which of its stacks, which seed."""
+
+    recipe: int
+    stack: int
+    seed: int
+
+
+def conduct(
+    plan: Plan, workers: int | None = None, fresh: bool = False, watch: Watch = lambda *_: None
+) -> list[dict[str, Any]]:
+    """Train everything that is not trained yet; return the results of every recipe."""
+    check(plan)
+    folders = [ResultFolder(path, recipe) for recipe, path in plan]
+    with ExitStack() as exits:
+        for folder in folders:
+            exits.enter_context(folder.open(fresh))
+            exits.callback(folder.summarise)
+        todo = []
+        for errand in _errands(plan):
+            this = folders[errand.recipe].run(plan[errand.recipe][0].compare[errand.stack], errand.seed)
+            label = plan[errand.recipe][0].compare[errand.stack].label
+            for line in this.lines():
+                watch(errand.recipe, label, errand.seed, line)
+            if not this.finished:
+                todo.append(errand)
+        count = min(workers or _useful(plan), len(todo))
+        if count > 1:
+            exits.enter_context(_Crew(plan, count)).work(todo, watch)
+        else:
+            with one_thread():
+                for errand in todo:
+                    _play(plan, errand, watch)
+    return [folder.results() for folder in folders]
+
+
+def check(plan: Plan) -> None:
+    """Refuse what cannot be trained, before anything is written."""
+    for recipe, _ in plan:
+        seed = recipe.train.seeds[0]
+        for stack in recipe.compare:
+            job(recipe.of(stack), stack, clients_of(recipe.data, seed), seed)
+
+
+def _errands(plan: Plan) -> list[Errand]:
+    """List the runs seed by seed, so that a campaign that is cut short has all stacks of the first seeds.
+
+    Within a seed, stacks of more methods come first: they take longer, and nobody should wait for the last.
+    """
+    found = [
+        (place, -len(stack.methods), i, Errand(i, k, seed))
+        for i, (recipe, _) in enumerate(plan)
+        for place, seed in enumerate(recipe.train.seeds)
+        for k, stack in enumerate(recipe.compare)
+    ]
+    return [errand for *_, errand in sorted(found, key=lambda entry: entry[:3])]
+
+
+def _useful(plan: Plan) -> int:
+    on_cpu = all(devices.choose(recipe.train.device).type == "cpu" for recipe, _ in plan)
+    return usable_cores() if on_cpu else 1
+
+
+@lru_cache(maxsize=2)
+def clients_of(options: data.DataOptions, seed: int) -> data.Federation:
+    """Load the clients of a recipe; runs that come one after the other often have the same."""
+    return data.load(options, seed)
+
+
+def _play(plan: Plan, errand: Errand, watch: Watch) -> None:
+    recipe, path = plan[errand.recipe]
+    stack, folder = recipe.compare[errand.stack], ResultFolder(path, recipe)
+    clients = clients_of(recipe.data, errand.seed)
+
+    def seen(label: str, seed: int, line: experiment.Line | None) -> None:
+        watch(errand.recipe, label, seed, line)
+
+    experiment.play(recipe, stack, errand.seed, clients, folder.run(stack, errand.seed), None, seen)
+
+
+class _Crew:
+    """Processes that do one run after the other, each from its first round to its last."""
+
+    def __init__(self, plan: Plan, count: int) -> None:
+        self.plan, self.count = plan, count
+        self.hands: dict[Connection, Any] = {}
+
+    def __enter__(self) -> _Crew:
+        context = mp.get_context("spawn")
+        for i in range(self.count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, list(self.plan)), name=f"fedbr-run-{i}", daemon=True)
+            process.start()
+            theirs.close()
+            self.hands[ours] = process
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.hands.values():
+            process.kill()  # what they did is on disk
+        for process in self.hands.values():
+            process.join()
+
+    def work(self, todo: Sequence[Errand], watch: Watch) -> None:
+        """Give out errands until all are done; the first failure ends it."""
+        waiting, busy = list(todo), set[Connection]()
+        for connection in self.hands:
+            self._next(connection, waiting, busy)
+        while busy:
+            ready = wait(list(busy))
+            for connection in [c for c in busy if c in ready]:
+                try:
+                    kind, content = connection.recv()
+                except EOFError:
+                    raise RunError("a process that trained was killed (out of memory?); start again to go on") from None
+                if kind == "line":
+                    watch(*content)
+                elif kind == "warning":
+                    warnings.warn(content, RuntimeWarning, stacklevel=2)
+                elif kind == "done":
+                    busy.remove(connection)
+                    self._next(connection, waiting, busy)
+                else:
+                    raise (InputError if kind == "input" else RunError)(content)
+
+    @staticmethod
+    def _next(connection: Connection, waiting: list[Errand], busy: set[Connection]) -> None:
+        if waiting:
+            connection.send(waiting.pop(0))
+            busy.add(connection)
+
+
+def _serve(connection: Connection, plan: Plan) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    keep_memory()
+
+    warnings.showwarning = lambda message, *_: connection.send(("warning", str(message)))
+    with suppress(EOFError, OSError):  # the parent is gone
+        while True:
+            errand = connection.recv()
+            try:
+                _play(plan, errand, lambda *what: connection.send(("line", what)))
+                connection.send(("done", None))
+            except InputError as error:
+                connection.send(("input", str(error)))
+            except RunError as error:
+                connection.send(("run", str(error)))
+            except Exception:
+                connection.send(("run", traceback.format_exc()))
+
+
+def _die_with_parent() -> None:
+    """End when the parent does, however it ends: nobody else may then write to its folders."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)

@@ -1,0 +1,220 @@
+"""A grid of settings, the same budget for every method: searched on held-out training samples, then tested."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from . import campaign, config
+from .config import Own, Recipe, Stack
+from .core.disk import write
+from .core.errors import InputError
+from .methods import METHODS
+from .results.store import dump
+from .results.tables import Figure
+
+HOLDOUT = 0.2  # of the training samples, to choose on
+FIXED = ("name", "compare", "train.seeds", "data.holdout", "metrics")  # what a grid cannot be over
+Phase = Literal["search", "final"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The values to try for one key of a recipe."""
+
+    key: str
+    values: Sequence[Any]
+
+    @classmethod
+    def parse(cls, text: str) -> Grid:
+        """Read ``key=v1,v2,...``."""
+        key, equals, rest = (part.strip() for part in text.partition("="))
+        values = [config.read_value(v) for v in rest.split(",") if v.strip()]
+        if not equals or not values or "." not in key:
+            raise InputError(f"--grid {text!r}: wants section.key=v1,v2,..., such as train.lr=0.01,0.1")
+        if key in FIXED or key.split(".")[0] in FIXED:
+            raise InputError(f"--grid {text!r}: a grid cannot be over {key}; set it with --set")
+        if any(v in values[:i] for i, v in enumerate(values)):
+            raise InputError(f"--grid {text!r}: a value is there twice")
+        return cls(key, values)
+
+    @property
+    def owner(self) -> str:
+        """The method whose parameter it is, or the section of the recipe."""
+        return self.key.split(".")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.partition(".")[2]
+
+    @property
+    def tunes(self) -> bool:
+        """Whether the best value is chosen for each stack; otherwise every value makes a comparison of its own."""
+        return self.owner in METHODS or (self.owner == "train" and self.name in Own.model_fields)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One stack with one choice of values, on the held-out samples."""
+
+    stack: Stack  # with the values in it, under the name that it has in the search
+    label: str  # of the stack that it is a version of
+    values: Mapping[str, Any]
+    score: Figure | None = None  # mean of the 5 best rounds; None: it diverged on some seed
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison: the values of what is not tuned, all trials, and how the best of each stack compare."""
+
+    name: str  # "data.alpha=0.5"; "" if there is only one
+    trials: Sequence[Trial]
+    best: Mapping[str, Trial]
+    holdout: float
+    results: dict[str, Any]  # of the final runs
+
+    @property
+    def searched(self) -> bool:
+        return len(self.trials) > len(self.best)
+
+
+def sweep(
+    recipe: str,
+    grids: Sequence[Grid],
+    out: Path,
+    overrides: Sequence[str] = (),
+    stacks: Sequence[str] = (),
+    workers: int | None = None,
+    fresh: bool = False,
+    holdout: float = HOLDOUT,
+    watch: Any = lambda phase, plan: lambda *_: None,
+) -> list[Case]:
+    """Search, choose, and compare the chosen on the test samples; go on where an earlier call stopped.
+
+    ``watch`` is told of each phase and its plan, and returns who watches its rounds.
+    """
+    keys = [grid.key for grid in grids]
+    if not grids or len(set(keys)) < len(keys):
+        raise InputError(f"--grid {' '.join(keys)}: at least one key, and each of them once")
+    recipes = {_name(c): config.load(recipe, [*overrides, *_settings(c)], stacks) for c in _conditions(grids)}
+    for grid in grids:
+        if grid.owner in METHODS and not any(_has(stack, grid) for r in recipes.values() for stack in r.compare):
+            raise InputError(f"--grid {grid.key}: no stack of the recipe has {grid.owner!r}")
+    trials = {name: _trials(r, [g for g in grids if g.tunes]) for name, r in recipes.items()}
+    searched = [name for name, r in recipes.items() if len(trials[name]) > len(r.compare)]
+    plans = {name: (_search(recipes[name], trials[name], holdout), out / "search" / name) for name in searched}
+    finals = {name: out / "final" / name for name in recipes}
+    campaign.check(list(plans.values()))
+    found = campaign.conduct(list(plans.values()), workers, fresh, watch("search", list(plans.values())))
+    scored = trials | {n: _scored(trials[n], results) for n, results in zip(searched, found, strict=True)}
+    best = {name: {label: _best(scored[name], label) for label in _labels(r)} for name, r in recipes.items()}
+    final = [(_final(r, best[name], trials[name]), finals[name]) for name, r in recipes.items()]
+    results = campaign.conduct(final, workers, fresh, watch("final", final))
+    cases = [
+        Case(name, scored[name], best[name], r.data.holdout or holdout, found)
+        for (name, r), found in zip(recipes.items(), results, strict=True)
+    ]
+    write(out / "sweep.json", dump([_facts(case) for case in cases]))
+    return cases
+
+
+def _conditions(grids: Sequence[Grid]) -> list[dict[str, Any]]:
+    """List the combinations of what is not tuned."""
+    fixed = [g for g in grids if not g.tunes]
+    return [dict(zip([g.key for g in fixed], v, strict=True)) for v in itertools.product(*(g.values for g in fixed))]
+
+
+def _name(values: Mapping[str, Any]) -> str:
+    return re.sub(r"[^\w.,=+-]", "_", ",".join(f"{key}={value}" for key, value in values.items()))
+
+
+def _settings(values: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={config.write_value(value)}" for key, value in values.items()]
+
+
+def _labels(recipe: Recipe) -> list[str]:
+    return [stack.label for stack in recipe.compare]
+
+
+def _has(stack: Stack, grid: Grid) -> bool:
+    return grid.owner == "train" or any(method["name"] == grid.owner for method in stack.methods)
+
+
+def _trials(recipe: Recipe, grids: Sequence[Grid]) -> list[Trial]:
+    """Make a stack of every combination of the values that concern it."""
+    found: list[Trial] = []
+    for stack in recipe.compare:
+        own = [grid for grid in grids if _has(stack, grid)]
+        for values in itertools.product(*(grid.values for grid in own)):
+            chosen = list(zip(own, values, strict=True))
+            label = ", ".join([stack.label, *(f"{grid.name} {value}" for grid, value in chosen)])
+            if len(label) > 60:
+                label = f"{stack.label[:50]} #{len(found)}"
+            varied = partial(_with, stack, chosen)
+            found.append(Trial(varied(label), stack.label, {grid.key: value for grid, value in chosen}))
+    return found
+
+
+def _with(stack: Stack, chosen: Sequence[tuple[Grid, Any]], label: str) -> Stack:
+    methods = [dict(method) for method in stack.methods]
+    train = {} if stack.train is None else stack.train.model_dump(exclude_none=True)
+    for grid, value in chosen:
+        if grid.owner == "train":
+            train[grid.name] = value
+        for method in methods:
+            if method["name"] == grid.owner:
+                method[grid.name] = value
+    return config.parse_stack({"label": label, "methods": methods, **({"train": train} if train else {})})
+
+
+def _search(recipe: Recipe, trials: Sequence[Trial], holdout: float) -> Recipe:
+    """Compare all trials on samples that are held out of the training samples."""
+    data = recipe.data.model_copy(update={"holdout": recipe.data.holdout or holdout})
+    return recipe.model_copy(update={"data": data, "compare": [trial.stack for trial in trials]})
+
+
+def _scored(trials: Sequence[Trial], results: Mapping[str, Any]) -> list[Trial]:
+    by_label: dict[str, list[dict[str, Any]]] = {}
+    for run in results["runs"]:
+        by_label.setdefault(run["label"], []).append(run)
+    return [Trial(t.stack, t.label, t.values, _score(by_label[t.stack.label])) for t in trials]
+
+
+def _score(runs: Sequence[dict[str, Any]]) -> Figure | None:
+    return None if any(run["diverged"] for run in runs) else Figure.of(run["accuracy"]["top5"] for run in runs)
+
+
+def _best(trials: Sequence[Trial], label: str) -> Trial:
+    """Choose the highest mean; of equals the first."""
+    own = [trial for trial in trials if trial.label == label]
+    return max(own, key=lambda trial: trial.score.mean if trial.score else float("-inf"))
+
+
+def _final(recipe: Recipe, best: Mapping[str, Trial], trials: Sequence[Trial]) -> Recipe:
+    """Compare the chosen; where others were searched, a stack that was not says so."""
+    count = {label: sum(trial.label == label for trial in trials) for label in best}
+    marks = {label: count[label] > 1 if max(count.values()) > 1 else None for label in best}
+    chosen = [t.stack.model_copy(update={"label": label, "tuned": marks[label]}) for label, t in best.items()]
+    return recipe.model_copy(update={"compare": chosen})
+
+
+def _facts(case: Case) -> dict[str, Any]:
+    return {
+        "case": case.name,
+        "chosen_on": f"{case.holdout:g} of the training samples, held out" if case.searched else None,
+        "trials": [
+            {
+                "label": t.label,
+                "values": dict(t.values),
+                "top5_held_out": t.score and t.score.mean,
+                "spread": t.score and t.score.spread,
+                "chosen": case.best[t.label] is t,
+            }
+            for t in case.trials
+        ],
+    }
