@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -190,9 +191,15 @@ def load(name: str, overrides: Sequence[str] = (), stacks: Sequence[str] = ()) -
     values = _read(name)
     if stacks:
         values["compare"] = [short(stack) for stack in stacks]
-    for override in overrides:
-        _set(values, override)
-    return parse(values)
+    return override(values, overrides)
+
+
+def override(values: Mapping[str, Any], overrides: Sequence[str]) -> Recipe:
+    """Apply ``key=value`` overrides to a recipe as it would be read, and check it."""
+    changed = copy.deepcopy(dict(values))
+    for text in overrides:
+        _set(changed, text)
+    return parse(changed)
 
 
 def parse(values: Mapping[str, Any]) -> Recipe:

@@ -61,3 +61,11 @@ def _test(backend: Backend, params: State, sets: int) -> float:
     begun = time.perf_counter()
     backend.test([(params, asked[:1])])
     return (time.perf_counter() - begun) * len(asked)
+
+
+def words(seconds: float) -> str:
+    """Say a time in words."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"

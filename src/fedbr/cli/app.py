@@ -11,7 +11,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import InputError, RunError
-from . import bench, data, list_, report, run, sweep
+from . import bench, data, list_, report, reproduce, run, sweep
 
 app = typer.Typer(
     help="Federated learning on heterogeneous data: FedBR, its baselines, and honest comparisons.",
@@ -21,6 +21,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("run")(run.run)
+app.command("reproduce")(reproduce.reproduce)
 app.command("sweep")(sweep.sweep)
 app.command("report")(report.report)
 app.command("list")(list_.list_)

@@ -9,8 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..paper import text
+from ..paper.outcome import Outcome
+from ..paper.scale import default_seeds
+from ..paper.table import load, names, needs
 from ..results import tables
-from ..sweep import Case
+from ..sweep import Case, Trial
 
 
 def plain_console() -> Console:
@@ -61,3 +65,37 @@ def show_sweep(cases: Sequence[Case]) -> None:
             console.print(grid(["  trial", "held out %"], rows))
             console.print("\nThe chosen, trained on all training samples, on the test set:")
         show(case.results)
+
+
+def _star(case: Case, trial: Trial) -> str:
+    return "*" if case.best[trial.label] is trial else " "
+
+
+def show_beside(base: str, outcomes: Sequence[Outcome]) -> None:
+    """Print a table of the paper, part by part."""
+    console = plain_console()
+    for outcome in outcomes:
+        console.print(f"\n{outcome.scaled.part.name}", style="bold")
+        console.print(grid(*text.cells(outcome, base)))
+        for order in outcome.orders:
+            console.print(f"The text says {order}")
+    console.print(f"\n{text.NOTE.format(base=base)}")
+
+
+def show_paper_tables() -> None:
+    """Print what can be reproduced, what it costs and what it needs."""
+    console = plain_console()
+    rows = []
+    for name in names():
+        table = load(name)
+        runs = len(table.rows) * len(table.parts)
+        cost = f"{runs} runs x {len(default_seeds(table, 'cpu'))} seeds x 24 rounds"
+        rows.append([name, table.place, table.title, cost, ", ".join(needs(table))])
+    listed = grid(["name", "place", "what", "cost with --scale cpu", "files (digits without)"], rows)
+    for column in listed.columns:
+        column.justify = "left"
+    console.print(listed)
+    console.print(
+        "\n--scale cpu ends in under 40 minutes on two cores; --scale paper trains 400 to 1,000 rounds of the full "
+        "models, for which one wants a GPU. Both say how long they will take before they start."
+    )

@@ -199,7 +199,7 @@ class ResultFolder:
             there = tomllib.loads(parse(there).to_toml())
         here = tomllib.loads(self.recipe.to_toml())
         if there != here:
-            key, *values = next(_differences(there, here))
+            key, *values = next(differences(there, here))
             old, new = map(reprlib.repr, values)
             raise InputError(
                 f"--out {self.path}: holds another recipe ({key} is {old} there, {new} here); "
@@ -269,13 +269,14 @@ def _summary(folder: RunFolder, stack: Stack, seed: int, recipe: Recipe) -> dict
     }
 
 
-def _differences(a: Any, b: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+def differences(a: Any, b: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Compare two recipes: every key that differs, with both values."""
     if isinstance(a, dict) and isinstance(b, dict):
         for k in sorted({*a, *b}):
-            yield from _differences(a.get(k), b.get(k), f"{key}.{k}" if key else k)
+            yield from differences(a.get(k), b.get(k), f"{key}.{k}" if key else k)
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for i, (left, right) in enumerate(zip(a, b, strict=True)):
-            yield from _differences(left, right, f"{key}.{i}")
+            yield from differences(left, right, f"{key}.{i}")
     elif a != b:
         yield key, a, b
 

@@ -1,0 +1,69 @@
+"""fedbr reproduce: a table or a figure of the paper, ours beside the paper's."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from . import leave
+from .run import FRESH, SET, WORKERS
+
+TABLE = typer.Argument("")
+SCALE = typer.Option("cpu", "--scale", help="cpu: under 40 minutes on two cores. paper: as in the paper, GPU days.")
+SEEDS = typer.Option(None, "--seeds", metavar="0,1,2", help="Seeds; default: as many as the time allows.")
+OUT = typer.Option(None, "--out", metavar="DIR", help="Folder of the results; default: runs/paper/<table>-<scale>.")
+LIST = typer.Option(False, "--list", help="Say what there is, what it costs and what data it needs.")
+
+
+def reproduce(
+    table: str = TABLE,
+    scale: Literal["cpu", "paper"] = SCALE,
+    seeds: str | None = SEEDS,
+    set_: list[str] = SET,
+    out: Path | None = OUT,
+    workers: int | None = WORKERS,
+    fresh: bool = FRESH,
+    list_: bool = LIST,
+) -> int:
+    """Train one table or figure of the paper and show our figures beside the paper's.
+
+    TABLE is one of those that --list shows. Started again with the same folder it resumes.
+    """
+    from .. import campaign, forecast
+    from ..backends.process import usable_cores
+    from ..paper import text
+    from ..paper.outcome import outcome
+    from ..paper.scale import parse_seeds, recipes
+    from ..paper.table import load
+    from .progress import CampaignBar
+    from .tables import plain_console, show_beside, show_paper_tables
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are done
+    if list_ or not table:
+        show_paper_tables()
+        return 0
+    chosen = load(table)
+    parts = recipes(chosen, scale, parse_seeds(seeds), set_)
+    folder = out or Path("runs") / "paper" / f"{table}-{scale}"
+    plan = [(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
+    console = plain_console()
+    console.print(text.head(chosen, parts))
+    campaign.check(plan)
+    cores = workers or usable_cores()
+    seconds = sum(forecast.cpu_seconds(recipe) for recipe, _ in plan) / cores
+    console.print(f"About {forecast.words(seconds)} on {cores} core{'s' if cores > 1 else ''} of this machine.\n")
+    bar = CampaignBar()
+    try:
+        with bar.shown():
+            campaign.conduct(plan, workers, fresh, bar.watch(table, plan))
+    except KeyboardInterrupt:
+        leave()
+    outcomes = [outcome(chosen, i, s, path) for i, (s, (_, path)) in enumerate(zip(parts, plan, strict=True))]
+    show_beside(chosen.base, outcomes)
+    text.write_all(folder, chosen, outcomes)
+    print(f"Results: {folder}   Report: fedbr report {' '.join(shlex.quote(str(path)) for _, path in plan)}")
+    return 0

@@ -1,0 +1,112 @@
+"""The recipes of a table: as in the paper, or at a size for two cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .. import config, data
+from ..config import Recipe
+from ..core.errors import InputError
+from ..results.store import differences
+from .table import PaperTable, Part, read
+
+Scale = Literal["cpu", "paper"]
+SEEDS = (0, 1, 2)
+FEW = 20  # runs of one seed up to which three seeds end in time on two cores
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A part of a table as a recipe, and what of it is not as in the paper."""
+
+    part: Part
+    recipe: Recipe
+    changes: Sequence[str]
+    why: str = ""  # for what reason it is on other data
+
+
+def parse_seeds(text: str | None) -> list[int] | None:
+    """Read seeds such as 0,1,2."""
+    if text is None:
+        return None
+    found = [int(s) if s.strip().isdecimal() else -1 for s in text.split(",")]
+    if min(found) < 0 or len(set(found)) < len(found):
+        raise InputError(f"--seeds {text!r}: different whole numbers, such as 0,1,2")
+    return found
+
+
+def recipes(
+    table: PaperTable, scale: Scale, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()
+) -> list[Scaled]:
+    """Make the recipe of every part."""
+    settings = read("settings")
+    seeds = seeds or default_seeds(table, scale)
+    return [_scaled(table, part, i, settings, scale, seeds, overrides) for i, part in enumerate(table.parts)]
+
+
+def default_seeds(table: PaperTable, scale: Scale) -> Sequence[int]:
+    """Take three seeds, or two where three would take too long."""
+    return SEEDS[:2] if scale == "cpu" and len(table.parts) * len(table.rows) > FEW else SEEDS
+
+
+def _scaled(
+    table: PaperTable,
+    part: Part,
+    index: int,
+    settings: Mapping[str, Any],
+    scale: Scale,
+    seeds: Sequence[int],
+    overrides: Sequence[str],
+) -> Scaled:
+    setting = settings[part.setting]
+    found, why = ("paper", "") if scale == "paper" else ("cpu", _missing(setting["cpu"]["data"], overrides))
+    size = "digits" if why else found
+    own = {} if scale == "paper" else settings["tuned-on-digits"]
+    defaults = {name: own.get(name, {}) | setting["methods"].get(name, {}) for name in {*own, *setting["methods"]}}
+    stacks = [
+        {"label": row.label, "methods": _methods([*part.first, *row.methods], defaults)}
+        for row in table.rows
+        if not row.paper or row.paper[index]
+    ]
+
+    def recipe(size: str, chosen: Sequence[str]) -> Recipe:
+        values = {"name": f"{table.name}-{part.slug}", **setting[size], "compare": stacks}
+        values["metrics"] = values.get("metrics", {}) or {"targets": list(part.targets) or [0.8]}
+        values["metrics"] = values["metrics"] | {"target": values["metrics"]["targets"][0]}
+        values["train"] = values["train"] | {"seeds": list(seeds)}
+        if "local_top5" in part.columns:
+            values["metrics"]["bias_every"] = 1
+        return config.override(values, chosen)
+
+    ours = recipe(size, [*part.set, *overrides])
+    theirs = recipe("paper", part.set)
+    return Scaled(part, ours, _changes(theirs, ours), why)
+
+
+def _missing(options: Mapping[str, Any], overrides: Sequence[str]) -> str:
+    """Say why the files of a data set cannot be used; nothing if they can."""
+    if any(o.startswith("data.path=") for o in overrides):
+        return ""  # whoever names a place wants those files, or to hear that they are not there
+    try:
+        data.DATASETS[options["name"]].load(data.DataOptions(**options))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _methods(listed: Sequence[Any], defaults: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    tables = [{"name": m} if isinstance(m, str) else dict(m) for m in listed]
+    return [{**defaults.get(m["name"], {}), **m} for m in tables]
+
+
+def _changes(theirs: Recipe, ours: Recipe) -> list[str]:
+    """List what was scaled, in the words of a recipe."""
+    left, right = (r.model_dump(include={"data", "model", "train"}, exclude_none=True) for r in (theirs, ours))
+    quiet = ("train.seeds", "data.path")
+    return [f"{key} {_word(b)} (paper {_word(a)})" for key, a, b in differences(left, right) if key not in quiet]
+
+
+def _word(value: Any) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
