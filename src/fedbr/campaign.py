@@ -22,7 +22,7 @@ import torch.multiprocessing as mp
 from . import data, experiment
 from .assembly import job
 from .backends.process import keep_memory, one_thread, usable_cores
-from .config import Recipe
+from .config import Recipe, Stack
 from .core import device as devices
 from .core.errors import InputError, RunError
 from .results.store import ResultFolder
@@ -33,15 +33,27 @@ Watch = Callable[[int, str, int, experiment.Line | None], None]  # which recipe,
 
 @dataclass(frozen=True)
 class Errand:
-    """One run: which recipe of the plan, which of its stacks, which seed."""
+    """One run: one stack of a recipe with one seed."""
 
-    recipe: int
-    stack: int
+    which: int  # the recipe's place in the plan
+    recipe: Recipe
+    path: Path
+    stack: Stack
     seed: int
+
+    def run(self, watch: Watch) -> None:
+        """Train it, from where it stands to its end."""
+        folder = ResultFolder(self.path, self.recipe).run(self.stack, self.seed)
+        clients = clients_of(self.recipe.data, self.seed)
+
+        def seen(label: str, seed: int, line: experiment.Line | None) -> None:
+            watch(self.which, label, seed, line)
+
+        experiment.play(self.recipe, self.stack, self.seed, clients, folder, None, seen)
 
 
 def conduct(
-    plan: Plan, workers: int | None = None, fresh: bool = False, watch: Watch = lambda *_: None
+    plan: Plan, crew: Crew | None = None, fresh: bool = False, watch: Watch = lambda *_: None
 ) -> list[dict[str, Any]]:
     """Train everything that is not trained yet; return the results of every recipe."""
     check(plan)
@@ -52,19 +64,18 @@ def conduct(
             exits.callback(folder.summarise)
         todo = []
         for errand in _errands(plan):
-            this = folders[errand.recipe].run(plan[errand.recipe][0].compare[errand.stack], errand.seed)
-            label = plan[errand.recipe][0].compare[errand.stack].label
+            this = folders[errand.which].run(errand.stack, errand.seed)
             for line in this.lines():
-                watch(errand.recipe, label, errand.seed, line)
+                watch(errand.which, errand.stack.label, errand.seed, line)
             if not this.finished:
                 todo.append(errand)
-        count = min(workers or _useful(plan), len(todo))
-        if count > 1:
-            exits.enter_context(_Crew(plan, count)).work(todo, watch)
+        on_cpu = all(devices.choose(recipe.train.device).type == "cpu" for recipe, _ in plan)
+        if crew is not None and crew.count > 1 and len(todo) > 1 and on_cpu:
+            crew.work(todo, watch)
         else:
             with one_thread():
                 for errand in todo:
-                    _play(plan, errand, watch)
+                    errand.run(watch)
     return [folder.results() for folder in folders]
 
 
@@ -82,17 +93,12 @@ def _errands(plan: Plan) -> list[Errand]:
     Within a seed, stacks of more methods come first: they take longer, and nobody should wait for the last.
     """
     found = [
-        (place, -len(stack.methods), i, Errand(i, k, seed))
-        for i, (recipe, _) in enumerate(plan)
+        (place, -len(stack.methods), which, Errand(which, recipe, path, stack, seed))
+        for which, (recipe, path) in enumerate(plan)
         for place, seed in enumerate(recipe.train.seeds)
-        for k, stack in enumerate(recipe.compare)
+        for stack in recipe.compare
     ]
     return [errand for *_, errand in sorted(found, key=lambda entry: entry[:3])]
-
-
-def _useful(plan: Plan) -> int:
-    on_cpu = all(devices.choose(recipe.train.device).type == "cpu" for recipe, _ in plan)
-    return usable_cores() if on_cpu else 1
 
 
 @lru_cache(maxsize=2)
@@ -101,32 +107,14 @@ def clients_of(options: data.DataOptions, seed: int) -> data.Federation:
     return data.load(options, seed)
 
 
-def _play(plan: Plan, errand: Errand, watch: Watch) -> None:
-    recipe, path = plan[errand.recipe]
-    stack, folder = recipe.compare[errand.stack], ResultFolder(path, recipe)
-    clients = clients_of(recipe.data, errand.seed)
+class Crew:
+    """Processes that do one run after the other, each from its first round to its last; they start when needed."""
 
-    def seen(label: str, seed: int, line: experiment.Line | None) -> None:
-        watch(errand.recipe, label, seed, line)
-
-    experiment.play(recipe, stack, errand.seed, clients, folder.run(stack, errand.seed), None, seen)
-
-
-class _Crew:
-    """Processes that do one run after the other, each from its first round to its last."""
-
-    def __init__(self, plan: Plan, count: int) -> None:
-        self.plan, self.count = plan, count
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or usable_cores()
         self.hands: dict[Connection, Any] = {}
 
-    def __enter__(self) -> _Crew:
-        context = mp.get_context("spawn")
-        for i in range(self.count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, list(self.plan)), name=f"fedbr-run-{i}", daemon=True)
-            process.start()
-            theirs.close()
-            self.hands[ours] = process
+    def __enter__(self) -> Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,8 +123,18 @@ class _Crew:
         for process in self.hands.values():
             process.join()
 
+    def _start(self, count: int) -> None:
+        context = mp.get_context("spawn")
+        for i in range(len(self.hands), min(count, self.count)):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs,), name=f"fedbr-run-{i}", daemon=True)
+            process.start()
+            theirs.close()
+            self.hands[ours] = process
+
     def work(self, todo: Sequence[Errand], watch: Watch) -> None:
         """Give out errands until all are done; the first failure ends it."""
+        self._start(len(todo))
         waiting, busy = list(todo), set[Connection]()
         for connection in self.hands:
             self._next(connection, waiting, busy)
@@ -164,7 +162,7 @@ class _Crew:
             busy.add(connection)
 
 
-def _serve(connection: Connection, plan: Plan) -> None:
+def _serve(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(1)
@@ -175,7 +173,7 @@ def _serve(connection: Connection, plan: Plan) -> None:
         while True:
             errand = connection.recv()
             try:
-                _play(plan, errand, lambda *what: connection.send(("line", what)))
+                errand.run(lambda *what: connection.send(("line", what)))
                 connection.send(("done", None))
             except InputError as error:
                 connection.send(("input", str(error)))

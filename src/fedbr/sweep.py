@@ -110,11 +110,12 @@ def sweep(
     plans = {name: (_search(recipes[name], trials[name], holdout), out / "search" / name) for name in searched}
     finals = {name: out / "final" / name for name in recipes}
     campaign.check(list(plans.values()))
-    found = campaign.conduct(list(plans.values()), workers, fresh, watch("search", list(plans.values())))
-    scored = trials | {n: _scored(trials[n], results) for n, results in zip(searched, found, strict=True)}
-    best = {name: {label: _best(scored[name], label) for label in _labels(r)} for name, r in recipes.items()}
-    final = [(_final(r, best[name], trials[name]), finals[name]) for name, r in recipes.items()]
-    results = campaign.conduct(final, workers, fresh, watch("final", final))
+    with campaign.Crew(workers) as crew:
+        found = campaign.conduct(list(plans.values()), crew, fresh, watch("search", list(plans.values())))
+        scored = trials | {n: _scored(trials[n], results) for n, results in zip(searched, found, strict=True)}
+        best = {name: {label: _best(scored[name], label) for label in _labels(r)} for name, r in recipes.items()}
+        final = [(_final(r, best[name], trials[name]), finals[name]) for name, r in recipes.items()]
+        results = campaign.conduct(final, crew, fresh, watch("final", final))
     cases = [
         Case(name, scored[name], best[name], r.data.holdout or holdout, found)
         for (name, r), found in zip(recipes.items(), results, strict=True)
@@ -152,7 +153,7 @@ def _trials(recipe: Recipe, grids: Sequence[Grid]) -> list[Trial]:
         own = [grid for grid in grids if _has(stack, grid)]
         for values in itertools.product(*(grid.values for grid in own)):
             chosen = list(zip(own, values, strict=True))
-            label = ", ".join([stack.label, *(f"{grid.name} {value}" for grid, value in chosen)])
+            label = " ".join([stack.label, *(f"{grid.name}={value}" for grid, value in chosen)])
             if len(label) > 60:
                 label = f"{stack.label[:50]} #{len(found)}"
             varied = partial(_with, stack, chosen)

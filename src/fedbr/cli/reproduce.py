@@ -58,8 +58,8 @@ def reproduce(
     console.print(f"About {forecast.words(seconds)} on {cores} core{'s' if cores > 1 else ''} of this machine.\n")
     bar = CampaignBar()
     try:
-        with bar.shown():
-            campaign.conduct(plan, workers, fresh, bar.watch(table, plan))
+        with bar.shown(), campaign.Crew(cores) as crew:
+            campaign.conduct(plan, crew, fresh, bar.watch(table, plan))
     except KeyboardInterrupt:
         leave()
     outcomes = [outcome(chosen, i, s, path) for i, (s, (_, path)) in enumerate(zip(parts, plan, strict=True))]

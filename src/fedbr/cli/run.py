@@ -26,6 +26,7 @@ METHODS = typer.Option(
 )
 OUT = typer.Option(None, "--out", metavar="DIR", help="Result folder; default: runs/<recipe>.")
 WORKERS = typer.Option(None, "--workers", min=1, help="Processes; changes no result. Default: one per core.")
+LOG = typer.Option([], "--log", metavar="NAME", help="Send every round there too: tensorboard, wandb or mlflow.")
 FRESH = typer.Option(False, "--fresh", help="Start over instead of resuming.")
 
 
@@ -36,6 +37,7 @@ def run(
     out: Path | None = OUT,
     workers: int | None = WORKERS,
     fresh: bool = FRESH,
+    log: list[str] = LOG,
 ) -> int:
     """Train every stack of a recipe for every seed, and compare them.
 
@@ -43,6 +45,7 @@ def run(
     Started again with the same folder it resumes, to the bit.
     """
     from .. import config, experiment
+    from ..results.loggers import logging
     from .tables import show
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are done
@@ -50,13 +53,24 @@ def run(
     folder = out or Path("runs") / chosen.name
     watch = Watcher(chosen)
     try:
-        with watch.progress:
-            results = experiment.run(chosen, folder, workers, fresh, watch)
+        with logging(log, chosen, folder, fresh) as logger, watch.progress:
+            results = experiment.run(chosen, folder, workers, fresh, Both(watch, logger))
     except KeyboardInterrupt:
         leave()
     show(results)
     print(f"Results: {folder}   Report: fedbr report {shlex.quote(str(folder))}")
     return 1 if any(r["diverged"] for r in results["runs"]) else 0
+
+
+class Both:
+    """Tells two watchers of every round."""
+
+    def __init__(self, *watchers: Any) -> None:
+        self.watchers = watchers
+
+    def __call__(self, label: str, seed: int, line: dict[str, Any] | None) -> None:
+        for watcher in self.watchers:
+            watcher(label, seed, line)
 
 
 class Watcher:

@@ -43,7 +43,7 @@ class Outcome:
     """A part of a table with our figures in it."""
 
     scaled: Scaled
-    titles: Sequence[str]
+    titles: Sequence[tuple[str, str]]  # of every column, the paper's and ours
     entries: Sequence[Entry]
     orders: Sequence[str]  # what the paper's text says of the order, and what ours says
 
@@ -76,8 +76,12 @@ def outcome(table: PaperTable, index: int, scaled: Scaled, folder: Path) -> Outc
         for left, sign, right in table.expect
         if left in values and right in values
     ]
-    titles = [TITLES[c].format(*(100 * t for t in (*recipe.metrics.targets, 0, 0))) for c in part.columns]
+    titles = [(_title(c, part.targets), _title(c, recipe.metrics.targets)) for c in part.columns]
     return Outcome(scaled, titles, entries, orders)
+
+
+def _title(column: str, targets: Sequence[float]) -> str:
+    return TITLES[column].format(*(100 * t for t in (*targets, 0, 0)))
 
 
 Rounds = list[dict[str, Any]]

@@ -40,8 +40,8 @@ def cells(outcome: Outcome, base: str) -> tuple[list[str], list[list[str]]]:
     """Return a part as header and rows: in every column the paper's figure, then ours."""
     known = any(any(entry.paper) for entry in outcome.entries)
     header = [""]
-    for title in outcome.titles:
-        header += [f"{title}: paper", "ours"] if known else [title]
+    for theirs, ours in outcome.titles:
+        header += [f"{theirs}: paper", "ours" if ours == theirs else f"{ours}: ours"] if known else [ours]
     judged = any(entry.verdict for entry in outcome.entries)
     rows = []
     for entry in outcome.entries:
@@ -74,11 +74,12 @@ def markdown(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
 def comma_separated(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["table", "part", "row", "column", "paper", "ours", f"against {table.base}"])
+    writer.writerow(["table", "part", "row", "paper's column", "paper", "our column", "ours", f"against {table.base}"])
     for outcome in outcomes:
         for entry in outcome.entries:
-            for title, paper, ours in zip(outcome.titles, entry.paper, entry.ours, strict=True):
-                writer.writerow([table.name, outcome.scaled.part.name, entry.label, title, paper, ours, entry.verdict])
+            for (theirs, title), paper, ours in zip(outcome.titles, entry.paper, entry.ours, strict=True):
+                place = [table.name, outcome.scaled.part.name, entry.label]
+                writer.writerow([*place, theirs, paper, title, ours, entry.verdict])
     return text.getvalue()
 
 

@@ -23,6 +23,7 @@ from ..core.errors import InputError, RunError
 from ..core.server import Server
 from ..core.wire import State, pack, unpack
 from ..metrics.accuracy import definitions, summarise
+from ..metrics.local import definitions as local_definitions
 from .environment import environment
 
 if os.name == "nt":  # pragma: no cover
@@ -152,13 +153,17 @@ class ResultFolder:
             yield self
 
     def run(self, stack: Stack, seed: int) -> RunFolder:
-        """Return the folder of one run, named after its label as far as a file name can be."""
-        names = [re.sub(r"[^\w .+=-]", "_", s.label).casefold() for s in self.recipe.compare]
-        position = self.recipe.compare.index(stack)
-        name = re.sub(r"[^\w .+=-]", "_", stack.label)
-        if name != stack.label or names.count(name.casefold()) > 1:
-            name += f"#{position}"
-        return RunFolder(self.path / "runs" / f"{name}-{seed}")
+        """Return the folder of one run."""
+        return RunFolder(self.path / "runs" / self.name(stack.label, seed))
+
+    def name(self, label: str, seed: int) -> str:
+        """Name a run after its label, as far as a file name can be."""
+        labels = [stack.label for stack in self.recipe.compare]
+        names = [re.sub(r"[^\w .+=-]", "_", other).casefold() for other in labels]
+        name = re.sub(r"[^\w .+=-]", "_", label)
+        if name != label or names.count(name.casefold()) > 1:
+            name += f"#{labels.index(label)}"
+        return f"{name}-{seed}"
 
     @classmethod
     def read(cls, path: Path) -> ResultFolder:
@@ -185,7 +190,7 @@ class ResultFolder:
         own_tests = any(run["own_tests"] for run in started)
         return {
             "recipe": self.recipe.model_dump(exclude_none=True),
-            "metrics": definitions(own_tests),
+            "metrics": definitions(own_tests) | (local_definitions() if self.recipe.metrics.bias_every else {}),
             "runs": [{k: v for k, v in run.items() if k != "own_tests"} for run in started],
         }
 

@@ -1,0 +1,177 @@
+"""The paper's tables: every file fits, scales say what they change, and verdicts are what the figures say."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fedbr import campaign, forecast
+from fedbr.cli.app import call
+from fedbr.core.errors import InputError
+from fedbr.paper import scale, table, text
+from fedbr.paper.outcome import COLUMNS, TITLES, outcome
+from fedbr.results.store import ResultFolder
+
+TABLES = {name: table.load(name) for name in table.names()}
+PAPER = Path(__file__).parents[2] / "shared" / "paper" / "fedbr.tex"
+
+
+@pytest.fixture(autouse=True)
+def _no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FEDBR_DATA", str(tmp_path / "nothing"))
+
+
+def test_all_that_the_paper_shows_is_there() -> None:
+    tables = {t.place for t in TABLES.values() if not t.figure}
+    assert tables == {f"Table {i}" for i in range(1, 15)}
+    assert {name for name, t in TABLES.items() if t.figure} == {
+        "convergence", "convergence-time", "projection", "pseudo", "refresh", "rsm-labels",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_fits_itself_and_builds_at_both_scales(name: str) -> None:
+    found = TABLES[name]
+    labels = [row.label for row in found.rows]
+    assert len(set(labels)) == len(labels)
+    for row in found.rows:
+        assert len(row.paper) == (0 if found.figure else len(found.parts))
+        for part, cells in zip(found.parts, row.paper, strict=False):
+            assert len(cells) in (0, len(part.columns))
+    for part in found.parts:
+        assert set(part.columns) <= {*COLUMNS} == {*TITLES}
+        assert sum(c.startswith("rounds_to") and not c.endswith("fedavg") for c in part.columns) <= len(part.targets)
+    for left, sign, right in found.expect:
+        assert {left, right} <= {*labels}
+        assert sign in "<>="
+    assert bool(found.claim) == bool(found.figure)
+    for size in ("cpu", "paper"):
+        for scaled in scale.recipes(found, size):
+            assert len(scaled.recipe.compare) == len(found.rows)
+            assert bool(scaled.changes) == (size == "cpu")
+            assert bool(scaled.why) == (size == "cpu")
+
+
+@pytest.mark.skipif(not PAPER.exists(), reason="../shared/paper is not there")
+def test_the_figures_are_the_papers() -> None:
+    numbers = set(re.findall(r"\d+\.\d+|\d{2,4}", PAPER.read_text("utf-8")))
+    for found in TABLES.values():
+        for row in found.rows:
+            for cell in (c for cells in row.paper for c in cells if c not in ("", "-")):
+                shown = cell.split(" ")[0] if isinstance(cell, str) else f"{cell:.2f}" if cell % 1 else f"{cell:g}"
+                assert {shown, f"{float(shown):g}", f"{float(shown):.2f}"} & numbers, (found.name, row.label, cell)
+
+
+def test_paper_scale_is_the_papers_setting() -> None:
+    mnist, cifar, cifar100 = (s.recipe for s in scale.recipes(TABLES["main"], "paper"))
+    assert (mnist.train.rounds, mnist.train.batch_size, mnist.train.lr) == (1000, 64, 0.001)
+    assert (cifar.train.rounds, cifar.train.batch_size, cifar.train.lr, cifar.model.name) == (1000, 32, 0.01, "vgg11")
+    assert (cifar100.train.rounds, cifar100.train.momentum, cifar100.model.name) == (800, 0.9, "cct")
+    lam = [next(s for s in r.compare if s.label == "FedBR").methods[0]["lam"] for r in (mnist, cifar, cifar100)]
+    assert lam == [1.0, 0.1, 1.0]
+    (rows,) = [s.recipe.compare for s in scale.recipes(TABLES["lambda"], "paper")]
+    assert [row.methods[0]["lam"] for row in rows] == [0.1, 0.5, 1.0]  # a row's own value is not the setting's
+    both = scale.recipes(TABLES["combine"], "cpu")[1].recipe.compare
+    assert all(stack.methods[0]["name"] == "mixup" for stack in both)  # the backbone on CIFAR100
+
+
+def test_seeds_are_read_and_refused() -> None:
+    assert scale.parse_seeds("3, 5") == [3, 5]
+    assert scale.parse_seeds(None) is None
+    for bad in ("", "a", "1,1", "-1"):
+        with pytest.raises(InputError, match="--seeds"):
+            scale.parse_seeds(bad)
+    with pytest.raises(InputError, match="main"):
+        table.load("mian")
+
+
+def write_run(folder: Path, accuracies: list[float]) -> None:
+    """Write a finished run by hand."""
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    lines = [
+        {"round": i, "accuracy": a, "accuracy_worst": a / 2, "bytes_up": 8e6, "clients": [0, 1], "seconds_train": 2.0}
+        for i, a in enumerate(accuracies, 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_figures_and_verdicts_by_hand(tmp_path: Path) -> None:
+    found = TABLES["error-bars"]  # FedAvg, DANN +1.89, Mixup -0.40, GroupDRO -2.13, FedBR +4.27
+    scaled = scale.recipes(found, "cpu", [0, 1])[0]
+    results = ResultFolder(tmp_path, scaled.recipe)
+    curves = {
+        "FedAvg": ([0.2, 0.3, 0.4], [0.1, 0.2, 0.3]),
+        "DANN": ([0.1, 0.2, 0.3], [0.0, 0.1, 0.2]),  # 10 points below, on both
+        "Mixup": ([0.2, 0.3, 0.4], [0.2, 0.1, 0.2]),  # 0 and -3.3: undecided
+        "GroupDRO": ([0.0, 0.0, 0.1], [0.0, 0.0, 0.2]),
+        "FedBR": ([0.3, 0.5, 0.7], [0.3, 0.5, 0.7]),
+    }
+    for stack in scaled.recipe.compare:
+        for seed, accuracies in enumerate(curves[stack.label]):
+            write_run(results.run(stack, seed).path, accuracies)
+    told = outcome(found, 0, scaled, tmp_path)
+    by_label = {entry.label: entry for entry in told.entries}
+    assert by_label["FedAvg"].ours == ["25.0 ± 7.1", "2 ± 1"]  # rounds 2 and 3 to 30 %
+    assert by_label["FedAvg"].paper == ["82.78 ± 0.38", "821"]
+    assert by_label["FedAvg"].verdict == ""
+    assert by_label["DANN"].verdict.startswith("differs (paper +1.89, ours -10.0 ± 0.0")
+    assert by_label["Mixup"].verdict.startswith("undecided")
+    assert by_label["GroupDRO"].verdict.startswith("agrees (paper -2.13")
+    assert by_label["FedBR"].verdict.startswith("agrees (paper +4.27, ours +25.0 ± 7.1")
+    assert by_label["GroupDRO"].ours[1] == "-"
+    (results.run(scaled.recipe.compare[-1], 1).path / "run.json").write_text('{"diverged_at": {}}')
+    assert outcome(found, 0, scaled, tmp_path).entries[-1].ours == ["50.0 (1 of 2)", "1 (1 of 2)"]
+
+
+def test_other_columns_by_hand(tmp_path: Path) -> None:
+    run = [
+        {"round": 1, "accuracy": 0.2, "accuracy_worst": 0.1, "bytes_up": 8e6, "clients": [0, 1], "seconds_train": 2.0},
+        {"round": 2, "accuracy": 0.4, "accuracy_worst": 0.3, "bytes_up": 8e6, "clients": [0, 1], "seconds_train": 4.0},
+    ]
+    base = [{"round": 1, "accuracy": 0.3, "accuracy_worst": 0.1}]
+    recipe = scale.recipes(TABLES["main"], "cpu")[0].recipe
+    assert COLUMNS["worst_top5"](run, base, recipe) == pytest.approx(20)
+    assert COLUMNS["rounds_to_fedavg"](run, base, recipe) == 2
+    assert COLUMNS["worst_rounds_to_fedavg"](run, base, recipe) == 1
+    assert COLUMNS["parameters"](run, base, recipe) == 1.0  # 8 MB of two clients: a million numbers each
+    assert COLUMNS["step_seconds"](run, base, recipe) == 3.0 / recipe.train.local_steps
+    assert COLUMNS["local_top5"](run, base, recipe) is None
+    assert COLUMNS["top5"]([], base, recipe) is None
+
+
+def test_the_command_trains_and_writes_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["reproduce", "lambda", "--seeds", "0", "--set", "train.rounds=2", "train.local_steps=2", "--workers", "1"]
+    assert call([*line, "--out", str(tmp_path / "o")]) == 0
+    out = capsys.readouterr().out
+    assert "Table 12" in out
+    assert "train.rounds 2 (paper 1000)" in out
+    assert "data.name digits (paper rotated-cifar10)" in out
+    assert "About " in out
+    rows = list(csv.DictReader((tmp_path / "o/table.csv").open()))
+    assert {row["row"] for row in rows} == {"lambda = 0.1", "lambda = 0.5", "lambda = 1.0"}
+    assert "64.92 ± 0.46" in (tmp_path / "o/table.md").read_text("utf-8")
+    assert r"64.92 $\pm$ 0.46" in (tmp_path / "o/table.tex").read_text("utf-8")
+    assert call(["reproduce", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in TABLES)
+    assert call(["reproduce", "tabel", "--out", str(tmp_path / "p")]) == 2
+    assert not (tmp_path / "p").exists()
+
+
+def test_latex_shows_text_as_it_is() -> None:
+    assert text.escaped(r"a_b & 5 % \x ± 1") == r"a\_b \& 5 \% \textbackslash{}x $\pm$ 1"
+
+
+def test_a_forecast_grows_with_the_work() -> None:
+    (scaled,) = scale.recipes(TABLES["lambda"], "cpu", [0])
+    train = scaled.recipe.train.model_copy(update={"rounds": 1000 * scaled.recipe.train.rounds})
+    longer = scaled.recipe.model_copy(update={"train": train})
+    campaign.check([(scaled.recipe, Path())])
+    assert forecast.cpu_seconds(longer) > 10 * forecast.cpu_seconds(scaled.recipe)
+    assert forecast.words(59) == "59 seconds"
+    assert forecast.words(7200) == "2 hours"
