@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import resource
 import statistics
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fedbr import bench, config, experiment
+from fedbr import bench, campaign, config, experiment
 from fedbr.backends.process import usable_cores
 from fedbr.methods import METHODS
 
@@ -41,8 +42,8 @@ def test_the_price_of_a_round_on_the_papers_cnn() -> None:
 def test_the_price_of_a_round_of_small_models() -> None:
     """With a margin: other programs that use the cache cost ours more than the bare loop."""
     _, (fedavg, exact, _) = bench.measure(bench.MLP, 3, bench.usual())
-    assert fedavg.median <= 0.6
-    assert exact.median <= 6.6
+    assert fedavg.median <= 0.65
+    assert exact.median <= 8
     _, (many, *_) = bench.measure(bench.MANY, 3, bench.usual()[:1])
     assert many.median <= 0.65
 
@@ -69,6 +70,19 @@ def test_a_round_costs_what_its_clients_cost_not_what_all_do() -> None:
             seconds[work.clients] += bench.fedbr_rounds(work, clients, []).seconds_train[1:]
     assert statistics.median(seconds[10_000]) <= 1.15 * statistics.median(seconds[200])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 * 1024  # kilobytes
+
+
+@pytest.mark.bench
+@pytest.mark.skipif(usable_cores() < 2, reason="two cores are wanted")
+def test_a_sweep_of_short_runs_keeps_both_cores_busy(tmp_path: Path) -> None:
+    recipe = config.load("digits", ["train.rounds=12", "train.seeds=0,1,2,3"], ["fedprox", "fedbr", "mixup"])
+    seconds = {}
+    for workers in (1, 2):
+        begun = time.perf_counter()
+        with campaign.Crew(workers) as crew:
+            campaign.conduct([(recipe, tmp_path / str(workers))], crew)
+        seconds[workers] = time.perf_counter() - begun
+    assert seconds[2] <= 0.65 * seconds[1]
 
 
 LIMITS = {  # of a step on the paper's CNN, against FedAvg in the same run
