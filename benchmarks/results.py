@@ -125,14 +125,14 @@ def markdown(rows: list[list[str]]) -> str:
     return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
 
 
-def insert(name: str, text: str) -> None:
-    """Put a section between its two marks in the page."""
+def insert(name: str, text: str, file: Path = PAGE) -> None:
+    """Put a section between its two marks in a page."""
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-    page = PAGE.read_text("utf-8") if PAGE.exists() else ""
+    page = file.read_text("utf-8") if file.exists() else ""
     if begin not in page:
         page += f"\n## {name}\n\n{begin}\n{end}\n"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    PAGE.write_text(pattern.sub(lambda _: f"{begin}\n{text}\n{end}", page), "utf-8")
+    file.write_text(pattern.sub(lambda _: f"{begin}\n{text}\n{end}", page), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+"""Write docs/lazy-fedbr.md anew: python -m benchmarks.lazy (trains what is missing; resumes when interrupted).
+
+Rounds come from the recipes lazy-digits and lazy-rotated-mnist; the price of a round is measured apart from them, all
+stacks in turn, so that a machine that slows down for a while slows down all of them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedbr import bench, config, experiment
+from fedbr.core.errors import InputError
+from fedbr.results.store import ResultFolder
+from fedbr.results.tables import Figure
+
+from .results import insert, markdown, progress
+
+PAGE = Path("docs/lazy-fedbr.md")
+PICTURES = Path("docs/img")
+STUDIES = {
+    "lazy-digits": bench.DIGITS_CNN,
+    "lazy-rotated-mnist": replace(bench.DIGITS_CNN, shape=(1, 28, 28), batch_size=16, lr=0.05, rounds=1),
+}
+REPEATS = 5
+Curve = dict[int, float]  # round -> accuracy
+
+
+def main(names: list[str]) -> None:
+    for name in names or STUDIES:
+        recipe, folder = config.load(name), Path("runs/results") / name
+        try:
+            results = experiment.run(recipe, folder, workers=None, watch=progress)
+        except InputError as error:
+            print(f"{name} stays as it is: {error}", file=sys.stderr)
+            continue
+        prices = price(name, recipe)
+        curves = {s.label: [_curve(folder, recipe, s, seed) for seed in recipe.train.seeds] for s in recipe.compare}
+        picture(name, curves, prices)
+        about = f"{len(recipe.train.seeds)} seeds, {recipe.train.rounds} rounds (`fedbr run {name}`)"
+        insert(name, f"{about}.\n\n![accuracy by cost](img/{name}.png)\n\n{table(results, curves, prices)}", PAGE)
+
+
+def price(name: str, recipe: config.Recipe) -> dict[str, float]:
+    """Measure the CPU time of a round of every stack, FedAvg = 1."""
+    stacks = [(stack.label, stack.build()) for stack in recipe.compare]
+    work = replace(STUDIES[name], lockstep=False, rounds=2)
+    _, ratios = bench.measure(work, REPEATS, stacks)
+    return {ratio.name: ratio.beside(ratios[0]) for ratio in ratios}
+
+
+def _curve(folder: Path, recipe: config.Recipe, stack: config.Stack, seed: int) -> Curve:
+    lines = ResultFolder(folder, recipe).run(stack, seed).lines()
+    return {line["round"]: line["accuracy"] for line in lines if line["accuracy"] is not None}
+
+
+def reached(curve: Curve, goal: float) -> int | None:
+    """Return the first round at or above a goal."""
+    return next((round for round, accuracy in curve.items() if accuracy >= goal), None)
+
+
+def table(results: dict[str, Any], curves: Mapping[str, list[Curve]], prices: Mapping[str, float]) -> str:
+    goals = [list(curve.values())[-1] for curve in curves["FedAvg"]]
+    base = [reached(curve, goal) for curve, goal in zip(curves["FedAvg"], goals, strict=True)]
+    rows = [["", "5 best rounds %", "price of a round", "rounds to FedAvg's last accuracy", "time to it (FedAvg = 1)"]]
+    for label, seeds in curves.items():
+        top5 = Figure.of(run["accuracy"]["top5"] for run in results["runs"] if run["label"] == label)
+        found = [reached(curve, goal) for curve, goal in zip(seeds, goals, strict=True)]
+        there = [r for r in found if r is not None]
+        missed = "" if len(there) == len(found) else f" ({len(there)} of {len(found)} seeds)"
+        times = [prices[label] * r / b for r, b in zip(found, base, strict=True) if r is not None and b is not None]
+        spread = f" ({min(times):.2f} to {max(times):.2f})" if len(times) > 1 else ""
+        rows.append(
+            [
+                label,
+                top5.show(1, 100) if top5 else "-",
+                f"{prices[label]:.2f}",
+                f"{statistics.fmean(there):.1f}{missed}" if there else "-",
+                f"{statistics.fmean(times):.2f}{spread}" if times else "-",
+            ]
+        )
+    return markdown(rows)
+
+
+def picture(name: str, curves: Mapping[str, list[Curve]], prices: Mapping[str, float]) -> None:
+    """Draw accuracy by what it cost, in rounds of FedAvg."""
+    from matplotlib.figure import Figure as Picture
+
+    figure = Picture(figsize=(8, 4), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    colors = ("#000000", "#0072b2", "#009e73", "#b8860b", "#d55e00", "#cc79a7", "#56b4e9", "#8c564b")
+    for color, (label, seeds) in zip(colors, curves.items(), strict=True):
+        rounds = list(seeds[0])
+        mean = [100 * statistics.fmean(seed[r] for seed in seeds) for r in rounds]
+        axes.plot([r * prices[label] for r in rounds], mean, color=color, label=label, linewidth=2)
+    last = max(curves["FedAvg"][0])
+    axes.set(xlabel="cost, in rounds of FedAvg", ylabel="accuracy, %, mean over seeds", xlim=(0, last), ylim=(0, None))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.savefig(PICTURES / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
