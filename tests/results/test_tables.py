@@ -65,6 +65,27 @@ def test_diverged_runs_are_marked() -> None:
     assert row[0] == "FedBR (diverged: seed 3, round 4, client 1)"
 
 
+def test_several_divergences_are_counted() -> None:
+    at = {"round": 4, "client": 1, "what": "x"}
+    bad = [run("FedBR", seed, 0.2, None, ["fedbr"], diverged=True, diverged_at=at) for seed in (0, 1)]
+    _, (row,) = tables.compare(results(*bad))
+    assert row[0] == "FedBR (diverged: 2 of 2 seeds)"
+
+
+def test_a_run_that_goes_on_bounds_nothing() -> None:
+    base = [run("FedAvg", 0, 0.1, None, [], finished=False, rounds=1), run("FedAvg", 1, 0.8, 8, [])]
+    mine = [run("FedBR", 0, 0.9, 2, ["fedbr"]), run("FedBR", 1, 0.9, 4, ["fedbr"])]
+    _, (_, br) = tables.compare(results(*base, *mine))
+    assert br[5] == "2.0×"  # of seed 1 alone
+    assert tables.sentences(results(*base, *mine))[0].startswith("FedBR: 10.0 points above FedAvg")
+
+
+def test_what_was_not_tuned_has_a_dagger() -> None:
+    found = results(run("FedAvg", 0, 0.7, 8, [], tuned=True), run("FedBR", 0, 0.9, 2, ["fedbr"], tuned=False))
+    assert [row[0] for row in tables.compare(found)[1]] == ["FedAvg", "FedBR †"]
+    assert tables.sentences(found)[-1].startswith("† not tuned")
+
+
 def test_nothing_yet() -> None:
     assert tables.compare(results())[1] == []
     assert tables.sentences(results()) == []

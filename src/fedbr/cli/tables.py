@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..paper import text
-from ..paper.outcome import Outcome
-from ..paper.scale import default_seeds
-from ..paper.table import load, names, needs
 from ..results import tables
-from ..sweep import Case, Trial
+
+if TYPE_CHECKING:  # torch takes its time, and other commands do without
+    from ..paper.outcome import Outcome
+    from ..sweep import Case, Trial
 
 
 def plain_console() -> Console:
@@ -73,6 +72,8 @@ def _star(case: Case, trial: Trial) -> str:
 
 def show_beside(base: str, outcomes: Sequence[Outcome]) -> None:
     """Print a table of the paper, part by part."""
+    from ..paper import text
+
     console = plain_console()
     for outcome in outcomes:
         console.print(f"\n{outcome.scaled.part.name}", style="bold")
@@ -84,6 +85,9 @@ def show_beside(base: str, outcomes: Sequence[Outcome]) -> None:
 
 def show_paper_tables() -> None:
     """Print what can be reproduced, what it costs and what it needs."""
+    from ..paper.scale import default_seeds
+    from ..paper.table import load, names, needs
+
     console = plain_console()
     rows = []
     for name in names():

@@ -21,7 +21,6 @@ from .datasets import Table, read_dataset
 from .holdout import chosen
 from .partition import PartitionOptions, effective_classes, grouped, partition, split_hash
 
-
 SHOWN = 200  # clients whose classes are written down with every run
 
 

@@ -1,78 +1,101 @@
-"""Curves of a comparison: interactive for the page, and as a picture for papers and the README."""
+"""Curves of a comparison as pictures: for papers, and for the README."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-COLORS = ("#4c6a92", "#d1495b", "#66a182", "#edae49", "#8d6a9f", "#00798c", "#9c6644", "#6c757d")
+from ..core.disk import write
+from .curves import UNITS, Curve, band
+
+if TYPE_CHECKING:  # matplotlib takes a second to import
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# For the red- and the green-blind too they are 17 or more apart in CIELAB, and all are seen on white and on black.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#6b3fe0", "#7ab85c", "#b8143f", "#4f8df5")
 DASHES = ("solid", "dash", "dot", "dashdot")  # when the colours are used up
+STYLES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+BANDS = len(COLORS)  # more of them hide each other
+COLUMN = 3.3  # inches: a column of a paper
 Curves = Mapping[str, Sequence[Mapping[int, float]]]  # label -> for every seed, round -> accuracy
 
 
-def band(seeds: Sequence[Mapping[int, float]]) -> tuple[list[int], list[float], list[float], list[float]]:
-    """Return rounds, and the mean, lowest and highest accuracy in percent, where all seeds have been tested."""
-    rounds = sorted(set.intersection(*(set(s) for s in seeds))) if seeds else []
-    columns = [[100 * s[r] for s in seeds] for r in rounds]
-    return (
-        rounds,
-        [statistics.fmean(c) for c in columns],
-        [min(c) for c in columns],
-        [max(c) for c in columns],
-    )
-
-
-def _look(i: int) -> tuple[str, str]:
+def look(i: int) -> tuple[str, str]:
     """Return the colour and the dash of the i-th curve."""
     return COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)]
 
 
-def convergence_html(curves: Curves, with_script: bool) -> str:
-    """Draw accuracy by round with plotly; the script goes into the page once."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for i, (label, seeds) in enumerate(curves.items()):
-        rounds, mean, low, high = band(seeds)
-        name, color, dash = escape(label), *_look(i)
-        if len(seeds) > 1 and len(curves) <= len(COLORS):  # more bands than that hide each other
-            figure.add_scatter(
-                x=rounds + rounds[::-1], y=high + low[::-1], fill="toself", fillcolor=color, opacity=0.15,
-                line_width=0, legendgroup=name, showlegend=False, hoverinfo="skip",
-            )  # fmt: skip
-        figure.add_scatter(
-            x=rounds, y=mean, name=name, legendgroup=name, line_color=color, line_dash=dash, mode="lines"
-        )
-    figure.update_layout(
-        template="plotly_white", xaxis_title="round", xaxis_tickformat=",d", showlegend=True, legend_orientation="h",
-        yaxis_title="accuracy of the global model, %", margin={"l": 60, "r": 20, "t": 30, "b": 50}, height=420,
-    )  # fmt: skip
-    html: str = figure.to_html(full_html=False, include_plotlyjs=with_script, config={"displaylogo": False})
-    return html
-
-
 def convergence_picture(curves: Curves, target: Path, title: str = "") -> None:
-    """Draw the same with matplotlib; the ending of the name chooses PNG or SVG."""
+    """Draw accuracy by round for a page; the ending of the name chooses PNG or SVG."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
-    many = len(curves) > len(COLORS)
+    many = len(curves) > BANDS
     figure = Figure(figsize=(9, 5.4) if many else (7, 3.6), dpi=150, layout="constrained")
     axes = figure.subplots()
-    for i, (label, seeds) in enumerate(curves.items()):
-        rounds, mean, low, high = band(seeds)
-        color, dash = _look(i)
-        style = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}[dash]
-        axes.plot(rounds, mean, style, color=color, label=label.replace("$", r"\$"), linewidth=2)
-        if len(seeds) > 1 and not many:
-            axes.fill_between(rounds, low, high, color=color, alpha=0.15, linewidth=0)
-    highest = max((max(band(seeds)[3], default=0.0) for seeds in curves.values()), default=0.0)
-    axes.set(xlabel="round", ylabel="accuracy of the global model, %", ylim=(0, 50 if highest < 45 else 100))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    bands = {label: band([{r: 100 * v for r, v in s.items()} for s in seeds]) for label, seeds in curves.items()}
+    _draw(axes, {label: Curve(b, {"round": list(map(float, b.rounds))}) for label, b in bands.items()}, "round", 2)
     axes.set_title(title, fontsize="medium")
+    axes.legend(frameon=False, **{"loc": "center left", "bbox_to_anchor": (1, 0.5)} if many else {"loc": "lower right"})
+    write(target, _saved(figure, target.suffix[1:]))
+
+
+def column_pictures(curves: Mapping[str, Curve], unit: str, kinds: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Draw accuracy by round, seconds or megabytes, as wide as a column of a paper; return each kind of file."""
+    with _small_print():
+        from matplotlib.figure import Figure
+
+        rows = -(-len(curves) // 2)
+        figure = Figure(figsize=(COLUMN, 2.2 + 0.16 * rows), layout="constrained")
+        axes = figure.subplots()
+        _draw(axes, curves, unit, 1.2)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, handlelength=2.6, columnspacing=1.2)
+        for kind in kinds:
+            yield kind, _saved(figure, kind)
+
+
+def _draw(axes: Axes, curves: Mapping[str, Curve], unit: str, width: float) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for i, (label, curve) in enumerate(curves.items()):
+        color, dash = look(i)
+        x, found, whole = curve.places[unit], curve.band, curve.band.whole
+        style: dict[str, Any] = {"color": color, "linestyle": STYLES[dash], "linewidth": width}
+        dots = {"marker": "o", "markersize": 4} if whole == 1 else {}
+        axes.plot(x[:whole], found.mean[:whole], label=label.replace("$", r"\$"), **style | dots)
+        if (start := max(0, whole - 1)) < len(x) - 1:  # behind it, seeds are unfinished or diverged
+            axes.plot(x[start:], found.mean[start:], **style | {"linewidth": width / 2})
+        if found.low != found.high and len(curves) <= BANDS:
+            axes.fill_between(x, found.low, found.high, color=color, alpha=0.15, linewidth=0)
+    highest = max((max(curve.band.high, default=0.0) for curve in curves.values()), default=0.0)
+    axes.set(xlabel=UNITS[unit], ylabel="accuracy of the global model, %", ylim=(0, 50 if highest < 45 else 100))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=unit == "round"))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, **{"loc": "center left", "bbox_to_anchor": (1, 0.5)} if many else {"loc": "lower right"})
-    figure.savefig(target)
+
+
+@contextmanager
+def _small_print() -> Iterator[None]:
+    """Use sizes that can be read in print, fonts that publishers accept, and the same bytes every time."""
+    import matplotlib as mpl
+
+    sizes: dict[Any, Any] = {
+        "font.size": 8,
+        "axes.labelsize": 8,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "legend.fontsize": 7,
+    }
+    with mpl.rc_context({**sizes, "pdf.fonttype": 42, "svg.hashsalt": "fedbr", "axes.linewidth": 0.6}):
+        yield
+
+
+def _saved(figure: Figure, kind: str) -> bytes:
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    content = BytesIO()
+    dpi = 300 if figure.get_figwidth() <= COLUMN else figure.dpi
+    figure.savefig(content, format=kind, dpi=dpi, metadata=undated.get(kind))
+    return content.getvalue()

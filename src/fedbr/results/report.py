@@ -9,62 +9,45 @@ from typing import Any
 
 from ..core.disk import write
 from ..core.errors import InputError
-from . import plots, tables
+from . import settings, tables, verdicts
+from .comparison import Comparison, read
+from .costs import cost_table
+from .figures import Figures, clients_figure, curves_figure, end_of
+from .page import folded, page, paragraphs, sample, table
+from .plots import look
 from .store import ResultFolder
+from .together import together
 
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 0 auto; padding: 1rem; }
-h1 { font-size: 1.5rem; } small { font-weight: normal; opacity: .7; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; }
-th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } dt { font-weight: 600; } dd { margin: 0 0 .5rem 1rem; }
-pre { overflow-x: auto; padding: .7rem; border: 1px solid var(--line); border-radius: .4rem; font-size: .85rem; }
-.lead { font-size: 1.1rem; } .plot { background: #fff; border-radius: .4rem; }
-"""
+DEFINITIONS = {
+    "±": "sample standard deviation over seeds",
+    "paired difference": "the stack's figure minus that of FedAvg (or of the first stack), seed by seed: both sides of "
+    "a seed have the same split and the same initial weights; mean over the seeds that both have finished",
+    "95 % interval": "confidence interval of that mean by Student's t; one seed has none, and with few seeds it is "
+    "wide. It is not corrected for the number of stacks",
+    "verdict": "ahead or behind if the interval does not contain 0, otherwise undecided within the spread",
+    "MB and s to the target": "what all clients sent and received, and the wall time of training, up to the round in "
+    "which the target was reached; mean over the seeds that reached it",
+}
+FOOTER = "<footer>Made by fedbr report. Figures, CSV, LaTeX and Markdown lie in the folder beside this page.</footer>"
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     """Write the page of one or several result folders; return where it is."""
-    found = [ResultFolder.read(path) for path in folders]
-    target = out or folders[0] / "report.html"
-    body = "".join(_section(folder, first=i == 0) for i, folder in enumerate(found))
-    title = escape(", ".join(folder.recipe.name for folder in found))
-    page = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title} - fedbr</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>'
-        f"<body>{body}</body></html>\n"
-    )
+    return write_page(read(folders), out or folders[0] / "report.html")
+
+
+def write_page(comparisons: Sequence[Comparison], target: Path) -> Path:
+    """Write the page of folders that have been read; return where it is."""
+    figures: Figures = {"curves": [], "clients": []}
+    parts = [together(comparisons, figures)] if len(comparisons) > 1 else []
+    parts += [_section(comparison, figures, f"folder-{i}") for i, comparison in enumerate(comparisons)]
+    names = ", ".join(comparison.recipe.name for comparison in comparisons)
+    html = page(f"{names} - fedbr", "\n".join([*parts, FOOTER]), figures)
     try:
-        write(target, page)
+        write(target, html)
     except OSError as error:
         raise InputError(f"{target}: cannot write there ({error.strerror})") from error
     return target
-
-
-def _section(folder: ResultFolder, first: bool) -> str:
-    results = folder.results()
-    if not results["runs"]:
-        return f"<h1>{escape(folder.recipe.name)}</h1><p>No round is finished yet.</p>"
-    header, cells = tables.compare(results)
-    several = any(len(row.runs) > 1 for row in tables.rows(results))
-    lead = "".join(f'<p class="lead">{escape(s)}</p>' for s in tables.sentences(results))
-    environment = folder.path / "environment.json"
-    return "\n".join(
-        [
-            f"<h1>{escape(folder.recipe.name)} <small>{escape(folder.path.name)}</small></h1>",
-            lead,
-            f"<p>{escape(tables.about(results))}</p>",
-            f"<p><strong>{escape(tables.progress(results))}</strong></p>" if tables.progress(results) else "",
-            f'<div class="plot">{plots.convergence_html(curves(folder), with_script=first)}</div>',
-            "<p>Line: mean over seeds. Band: from the lowest to the highest seed.</p>" if several else "",
-            "<h2>Comparison</h2>",
-            f'<div class="wide">{_table(header, cells)}</div>',
-            f"<h2>What the figures mean</h2>{_definitions(results['metrics'])}",
-            f"<h2>Recipe</h2><pre>{escape(folder.recipe.to_toml())}</pre>",
-            f"<h2>Environment</h2><pre>{escape(environment.read_text('utf-8') if environment.exists() else '')}</pre>",
-        ]
-    )
 
 
 def curves(folder: ResultFolder) -> dict[str, list[dict[int, float]]]:
@@ -79,11 +62,68 @@ def curves(folder: ResultFolder) -> dict[str, list[dict[int, float]]]:
     }
 
 
-def _table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in header)
-    rows = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in cells)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+def _section(comparison: Comparison, figures: Figures, anchor: str) -> str:
+    results, recipe = comparison.results, comparison.recipe
+    parts = [f"<h1>{escape(recipe.name)} <small>{escape(comparison.name)}</small></h1>"]
+    if any(comparison.lines.values()):
+        parts += [
+            paragraphs(verdicts.headline(results), "lead"),
+            paragraphs([tables.about(results)], "about"),
+            paragraphs([tables.progress(results), *_diverged(results)], "warn"),
+            curves_figure([comparison], figures),
+            _tables(comparison),
+            clients_figure(comparison, figures),
+        ]
+    else:
+        parts.append(paragraphs(["No round is finished yet."], "lead"))
+    stacks = table(*settings.of_stacks(comparison), _samples(comparison), words=True)
+    parts += [f"<h2>Stacks</h2>{stacks}", _sources(comparison)]
+    return f'<section id="{anchor}">' + "\n".join(part for part in parts if part) + "</section>"
 
 
-def _definitions(metrics: dict[str, Any]) -> str:
-    return "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in metrics.items()) + "</dl>"
+def _diverged(results: dict[str, Any]) -> list[str]:
+    found = [row for row in tables.rows(results) if row.diverged]
+    ends = ["; ".join(end_of(run) for run in row.diverged) for row in found]
+    return [f"{row.label}: {end}. Its figures are of the rounds before." for row, end in zip(found, ends, strict=True)]
+
+
+def _tables(comparison: Comparison) -> str:
+    results, lines = comparison.results, _samples(comparison)
+    found = tables.rows(results)
+    dagger = paragraphs([tables.dagger(found)], "note")
+    parts = [f"<h2>Comparison</h2>{table(*tables.compare(results), lines)}{dagger}"]
+    base = tables.base_of(found).label
+    if len(found) > 1:
+        note = (
+            f"Points above or below {base}, paired by seed. Undecided within the spread: the interval contains 0. "
+            "The intervals are not corrected for their number."
+        )
+        pairs = table(*verdicts.paired_table(results), lines)
+        rest = paragraphs([note, *verdicts.left_out(results)], "note")
+        parts.append(f"<h2>Paired comparison</h2>{pairs}{rest}")
+    cost = paragraphs([f"× is relative to {base}. ± is the standard deviation over seeds."], "note")
+    parts.append(f"<h2>Cost</h2>{table(*cost_table(comparison), lines)}{cost}")
+    return "\n".join(parts)
+
+
+def _samples(comparison: Comparison) -> dict[str, str]:
+    """Return a piece of every stack's curve, by all that tables call the stack."""
+    begun = [label for label in comparison.labels if comparison.runs(label)]
+    lines = {label: sample(*look(i)) for i, label in enumerate(begun)}
+    found = tables.rows(comparison.results)
+    marked = zip(found, tables.compare(comparison.results)[1], strict=True)
+    names = {name: row.label for row, cells in marked for name in (row.label, row.title, cells[0])}
+    return {name: lines[label] for name, label in names.items() if label in lines}
+
+
+def _sources(comparison: Comparison) -> str:
+    """Write what the figures mean and where they come from."""
+    meanings = comparison.results["metrics"] | DEFINITIONS
+    words = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in meanings.items())
+    return "".join(
+        [
+            folded("What the figures mean", f"<dl>{words}</dl>"),
+            folded("Recipe", f"<pre>{escape(comparison.recipe.to_toml())}</pre>"),
+            folded("Environment", f"<pre>{escape(comparison.environment or 'not known')}</pre>"),
+        ]
+    )

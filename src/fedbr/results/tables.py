@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -18,7 +19,7 @@ class Figure:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Figure | None:
-        found = [v for v in values if v is not None]
+        found = [v for v in values if v is not None and math.isfinite(v)]
         if not found:
             return None
         return cls(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None, len(found))
@@ -41,12 +42,35 @@ class Row:
     @property
     def reached(self) -> list[int]:
         """Rounds to the target, of the seeds that reached it."""
-        found = [run["rounds_to"][str(self.target)] for run in self.runs]
-        return [r for r in found if r is not None]
+        return [r for run in self.runs if (r := self.round_of(run)) is not None]
+
+    def round_of(self, run: dict[str, Any]) -> int | None:
+        """Return the round in which a run reached the target."""
+        found: int | None = run["rounds_to"][str(self.target)]
+        return found
 
     @property
     def diverged(self) -> list[dict[str, Any]]:
         return [run for run in self.runs if run["diverged"]]
+
+    @property
+    def tuned(self) -> bool:
+        """Whether nobody says that its parameters were not searched for."""
+        return all(run.get("tuned") is not False for run in self.runs)
+
+    @property
+    def title(self) -> str:
+        """The label, with a dagger if the stack was not tuned."""
+        return self.label if self.tuned else f"{self.label} †"
+
+    @property
+    def finished(self) -> Row:
+        """The same without runs that are still to go on: they cannot be compared with those that are done."""
+        return replace(self, runs=[run for run in self.runs if run["finished"]])
+
+    def by_seed(self, key: str) -> dict[int, float | None]:
+        """Return a figure of accuracy of every seed."""
+        return {run["seed"]: run["accuracy"][key] for run in self.runs}
 
 
 def rows(results: dict[str, Any]) -> list[Row]:
@@ -56,6 +80,11 @@ def rows(results: dict[str, Any]) -> list[Row]:
     labels = [stack["label"] for stack in recipe["compare"]]
     by_label = {label: [run for run in results["runs"] if run["label"] == label] for label in labels}
     return [Row(label, runs, target, planned) for label, runs in by_label.items() if runs]
+
+
+def base_of(found: Sequence[Row]) -> Row:
+    """Return what the others are compared with: FedAvg, where there is one, or the first."""
+    return next((row for row in found if not row.runs[0]["methods"]), found[0])
 
 
 def columns(target: float) -> list[str]:
@@ -77,7 +106,7 @@ def compare(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     found = rows(results)
     if not found:
         return columns(results["recipe"]["metrics"]["target"]), []
-    base = next((row for row in found if not row.runs[0]["methods"]), found[0])  # FedAvg, where there is one
+    base = base_of(found)
     return columns(base.target), [_cells(row, base) for row in found]
 
 
@@ -91,7 +120,7 @@ def _cells(row: Row, base: Row) -> list[str]:
         return f"{figure.mean:.2f}" if figure else "-"
 
     return [
-        row.label + _marks(row),
+        row.title + _marks(row),
         percent("top5"),
         percent("final"),
         percent("worst_top5"),
@@ -103,9 +132,12 @@ def _cells(row: Row, base: Row) -> list[str]:
 
 
 def _marks(row: Row) -> str:
+    if len(row.diverged) > 1:
+        return f" (diverged: {len(row.diverged)} of {len(row.runs)} seeds)"
     if row.diverged:
-        where = [(r["seed"], r["diverged_at"]["round"], r["diverged_at"]["client"]) for r in row.diverged]
-        return f" (diverged: {', '.join(f'seed {s}, round {n}, client {c}' for s, n, c in where)})"
+        (run,) = row.diverged
+        at = run["diverged_at"]
+        return f" (diverged: seed {run['seed']}, round {at['round']}, client {at['client']})"
     unfinished = sum(not run["finished"] for run in row.runs)
     return f" ({unfinished} unfinished)" if unfinished else ""
 
@@ -120,23 +152,30 @@ def _reached(row: Row) -> str:
 
 
 def speed_up(row: Row, base: Row) -> str:
-    """Compare the mean rounds to the target over the same seeds.
-
-    A run that never got there counts with all the rounds that it had, which makes the ratio a bound: ">" if only
-    the base has such runs, "<" if only this row has, "~" if both have.
-    """
+    """Compare the mean rounds to the target over the same seeds; ``ratio`` in a cell of the table."""
     if row is base and row.reached:
         return "1.0×"
-    seeds = {run["seed"] for run in row.runs} & {run["seed"] for run in base.runs}
+    found = ratio(row, base)
+    return "-" if found is None else f"{found[0]}{found[1]:.1f}×"
+
+
+def ratio(row: Row, base: Row) -> tuple[str, float] | None:
+    """Divide the base's mean rounds to the target by the row's own, over the same seeds.
+
+    A run that never got there counts with all the rounds that it had, which makes the ratio a bound: ">" if only
+    the base has such runs, "<" if only this row has, "~" if both have. One that is still to go on does not count.
+    """
+    settled = [{run["seed"] for run in side.runs if run["finished"] or side.round_of(run)} for side in (base, row)]
+    seeds = settled[0] & settled[1]
     if not seeds or not row.reached:
-        return "-"
+        return None
     (slow, base_missed), (quick, own_missed) = (_mean_rounds(side, seeds) for side in (base, row))
     sign = {(False, False): "", (True, False): ">", (False, True): "<", (True, True): "~"}[base_missed, own_missed]
-    return f"{sign}{slow / quick:.1f}×"
+    return sign, slow / quick
 
 
 def _mean_rounds(row: Row, seeds: set[int]) -> tuple[float, bool]:
-    found = [run["rounds_to"][str(row.target)] for run in row.runs if run["seed"] in seeds]
+    found = [row.round_of(run) for run in row.runs if run["seed"] in seeds]
     return statistics.fmean(row.rounds_planned if r is None else r for r in found), None in found
 
 
@@ -190,14 +229,20 @@ def sentences(results: dict[str, Any]) -> list[str]:
     found = rows(results)
     if len(found) < 2:
         return []
-    base = next((row for row in found if not row.runs[0]["methods"]), found[0])
-    return [_sentence(row, base) for row in found if row is not base]
+    base = base_of(found)
+    said = [_sentence(row.finished, base.finished) for row in found if row is not base]
+    return said + ([untuned] if (untuned := dagger(found)) else [])
+
+
+def dagger(found: Sequence[Row]) -> str:
+    """Say what the dagger means; nothing if there is none."""
+    return "" if all(row.tuned for row in found) else "† not tuned: its parameters were not searched for."
 
 
 def _sentence(row: Row, base: Row) -> str:
-    mine = {run["seed"]: run["accuracy"]["top5"] for run in row.runs}
-    theirs = {run["seed"]: run["accuracy"]["top5"] for run in base.runs}
-    gains = [mine[s] - theirs[s] for s in mine if s in theirs and None not in (mine[s], theirs[s])]
+    mine, theirs = row.by_seed("top5"), base.by_seed("top5")
+    both = [(mine[s], theirs[s]) for s in mine if s in theirs]
+    gains = [a - b for a, b in both if a is not None and b is not None]
     gain = Figure.of(gains)
     if gain is None:
         return f"{row.label}: nothing to compare with {base.label} yet."
