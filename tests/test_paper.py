@@ -12,7 +12,7 @@ import pytest
 from fedbr import campaign, forecast
 from fedbr.cli.app import call
 from fedbr.core.errors import InputError
-from fedbr.paper import scale, table, text
+from fedbr.paper import scale, table
 from fedbr.paper.outcome import COLUMNS, TITLES, outcome
 from fedbr.results.store import ResultFolder
 
@@ -156,15 +156,13 @@ def test_the_command_trains_and_writes_the_table(tmp_path: Path, capsys: pytest.
     assert {row["row"] for row in rows} == {"lambda = 0.1", "lambda = 0.5", "lambda = 1.0"}
     assert "64.92 ± 0.46" in (tmp_path / "o/table.md").read_text("utf-8")
     assert r"64.92 $\pm$ 0.46" in (tmp_path / "o/table.tex").read_text("utf-8")
+    assert "64.92 ± 0.46" in (tmp_path / "o/report.html").read_text("utf-8")
+    assert (tmp_path / "o/report/accuracy-by-seconds.svg").exists()
     assert call(["reproduce", "--list"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in TABLES)
     assert call(["reproduce", "tabel", "--out", str(tmp_path / "p")]) == 2
     assert not (tmp_path / "p").exists()
-
-
-def test_latex_shows_text_as_it_is() -> None:
-    assert text.escaped(r"a_b & 5 % \x ± 1") == r"a\_b \& 5 \% \textbackslash{}x $\pm$ 1"
 
 
 def test_a_forecast_grows_with_the_work() -> None:

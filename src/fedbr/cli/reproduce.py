@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 from pathlib import Path
 from typing import Literal
@@ -51,7 +50,7 @@ def reproduce(
     folder = out or Path("runs") / "paper" / f"{table}-{scale}"
     plan = [(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
     console = plain_console()
-    console.print(text.head(chosen, parts))
+    console.print("\n".join(text.head(chosen, parts)))
     campaign.check(plan)
     cores = workers or usable_cores()
     seconds = sum(forecast.cpu_seconds(recipe) for recipe, _ in plan) / cores
@@ -64,6 +63,6 @@ def reproduce(
         leave()
     outcomes = [outcome(chosen, i, s, path) for i, (s, (_, path)) in enumerate(zip(parts, plan, strict=True))]
     show_beside(chosen.base, outcomes)
-    text.write_all(folder, chosen, outcomes)
-    print(f"Results: {folder}   Report: fedbr report {' '.join(shlex.quote(str(path)) for _, path in plan)}")
+    page = text.write_all(folder, chosen, outcomes)
+    print(f"Results: {folder} (table.md, table.csv, table.tex)   Report: {page}")
     return 0

@@ -1,31 +1,30 @@
-"""Ours beside the paper's, as text: Markdown, CSV and LaTeX."""
+"""Ours beside the paper's, to be read: Markdown, CSV, LaTeX and a page."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 
 from ..core.disk import write
+from ..results import formats, page
+from ..results.comparison import read
+from ..results.export import beside, export
+from ..results.report import write_page
 from .outcome import Outcome
 from .scale import Scaled
 from .table import PaperTable
 
-SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}",
-}
+CLAIMS = "What the paper's text says of the order"
 NOTE = (
     "A row agrees if it is on the same side of {base} as in the paper, differs if it is on the other, and is undecided "
     "if the mean difference over the seeds is not larger than its spread (standard deviation)."
 )
 
 
-def head(table: PaperTable, parts: Sequence[Scaled]) -> str:
+def head(table: PaperTable, parts: Sequence[Scaled]) -> list[str]:
     """Say what the table is, and what of it is not as in the paper."""
-    lines = [f"{table.place}: {table.title}. {table.about}"]
+    lines = [f"{table.place}: {table.title}", table.about]
     if table.claim:
         lines.append(f"The paper: {table.claim}")
     for scaled in parts:
@@ -33,7 +32,7 @@ def head(table: PaperTable, parts: Sequence[Scaled]) -> str:
         changes = "; ".join(scaled.changes) or "nothing"
         why = f" Its files are not there: {scaled.why}" if scaled.why else ""
         lines.append(f"{scaled.part.name}, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}. Scaled: {changes}.{why}")
-    return "\n".join(lines)
+    return lines
 
 
 def cells(outcome: Outcome, base: str) -> tuple[list[str], list[list[str]]]:
@@ -51,55 +50,51 @@ def cells(outcome: Outcome, base: str) -> tuple[list[str], list[list[str]]]:
     return [*header, f"against {base}"] if judged else header, rows
 
 
-def write_all(folder: Path, table: PaperTable, outcomes: Sequence[Outcome]) -> None:
-    """Write table.md, table.csv and table.tex."""
+def write_all(folder: Path, table: PaperTable, outcomes: Sequence[Outcome]) -> Path:
+    """Write table.md, table.csv, table.tex and a page with all curves; return where the page is."""
     write(folder / "table.md", markdown(table, outcomes))
-    write(folder / "table.csv", comma_separated(table, outcomes))
-    write(folder / "table.tex", latex(table, outcomes))
+    write(folder / "table.csv", formats.as_csv(_lines(table, outcomes)))
+    write(folder / "table.tex", "\n".join(_latex(table, outcome) for outcome in outcomes))
+    comparisons = read([folder / outcome.scaled.part.slug for outcome in outcomes])
+    page = write_page(comparisons, folder / "report.html", html(table, outcomes))
+    export(comparisons, beside(page))
+    return page
 
 
 def markdown(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
-    paragraphs = [f"# {table.place}: {table.title}", *head(table, [o.scaled for o in outcomes]).split("\n")]
+    """Write the table with all that is said of it."""
+    first, *others = head(table, [o.scaled for o in outcomes])
+    paragraphs = [f"# {first}", *others]
     for outcome in outcomes:
-        header, rows = cells(outcome, table.base)
-        lines = ["| " + " | ".join(c.replace("|", r"\|") for c in row) + " |" for row in (header, *rows)]
-        paragraphs += [f"## {outcome.scaled.part.name}", "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])]
+        paragraphs += [f"## {outcome.scaled.part.name}", formats.markdown(cells(outcome, table.base)).strip()]
         if outcome.orders:
-            paragraphs.append(
-                "\n".join(["What the paper's text says of the order:", "", *(f"- {o}" for o in outcome.orders)])
-            )
+            paragraphs.append("\n".join([f"{CLAIMS}:", "", *(f"- {order}" for order in outcome.orders)]))
     return "\n\n".join([*paragraphs, NOTE.format(base=table.base)]) + "\n"
 
 
-def comma_separated(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["table", "part", "row", "paper's column", "paper", "our column", "ours", f"against {table.base}"])
+def html(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
+    """Write the same for a page."""
+    first, *others = head(table, [o.scaled for o in outcomes])
+    parts = [f"<h1>{escape(first)}</h1>", page.paragraphs(others)]
+    for outcome in outcomes:
+        parts += [f"<h2>{escape(outcome.scaled.part.name)}</h2>", page.table(*cells(outcome, table.base))]
+        if outcome.orders:
+            parts.append(page.paragraphs([f"{CLAIMS}: {'; '.join(outcome.orders)}."]))
+    return f"<section>{''.join(parts)}{page.paragraphs([NOTE.format(base=table.base)], 'note')}</section>"
+
+
+def _lines(table: PaperTable, outcomes: Sequence[Outcome]) -> Iterator[dict[str, str]]:
+    """Yield a line for every figure."""
     for outcome in outcomes:
         for entry in outcome.entries:
             for (theirs, title), paper, ours in zip(outcome.titles, entry.paper, entry.ours, strict=True):
-                place = [table.name, outcome.scaled.part.name, entry.label]
-                writer.writerow([*place, theirs, paper, title, ours, entry.verdict])
-    return text.getvalue()
+                place = {"table": table.name, "part": outcome.scaled.part.name, "row": entry.label}
+                figures = {"paper's column": theirs, "paper": paper, "our column": title, "ours": ours}
+                yield place | figures | {f"against {table.base}": entry.verdict}
 
 
-def latex(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
-    """Write a table for every part (booktabs)."""
-    found = []
-    for outcome in outcomes:
-        header, rows = cells(outcome, table.base)
-        body = "\n".join(" & ".join(map(escaped, row)) + r" \\" for row in rows)
-        found.append(
-            "\\begin{table}\n\\centering\n"
-            f"\\caption{{{escaped(f'{table.title}, {outcome.scaled.part.name}. Paper and ours.')}}}\n"
-            f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}\n\\toprule\n"
-            + " & ".join(map(escaped, header)) + " \\\\\n\\midrule\n" + body
-            + "\n\\bottomrule\n\\end{tabular}\n\\end{table}\n"
-        )  # fmt: skip
-    return "\n".join(found)
-
-
-def escaped(text: str) -> str:
-    """Let LaTeX show a text as it is."""
-    plain = "".join(SPECIAL.get(c, c) for c in text)
-    return plain.replace("±", r"$\pm$").replace("×", r"$\times$")
+def _latex(table: PaperTable, outcome: Outcome) -> str:
+    part = outcome.scaled.part
+    return formats.latex(
+        cells(outcome, table.base), f"{table.title}, {part.name}: the paper's and ours.", f"{table.name}-{part.slug}"
+    )

@@ -36,10 +36,10 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     return write_page(read(folders), out or folders[0] / "report.html")
 
 
-def write_page(comparisons: Sequence[Comparison], target: Path) -> Path:
-    """Write the page of folders that have been read; return where it is."""
+def write_page(comparisons: Sequence[Comparison], target: Path, lead: str = "") -> Path:
+    """Write the page of folders that have been read, behind what leads it; return where it is."""
     figures: Figures = {"curves": [], "clients": []}
-    parts = [together(comparisons, figures)] if len(comparisons) > 1 else []
+    parts = [lead] if lead else [together(comparisons, figures)] if len(comparisons) > 1 else []
     parts += [_section(comparison, figures, f"folder-{i}") for i, comparison in enumerate(comparisons)]
     names = ", ".join(comparison.recipe.name for comparison in comparisons)
     html = page(f"{names} - fedbr", "\n".join([*parts, FOOTER]), figures)
