@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .core.model import FedModel as FedModel
     from .core.model import Output as Output
     from .data import Federation as Federation
+    from .diagnostics import diagnose as diagnose
     from .methods import DANN as DANN
     from .methods import SCAFFOLD as SCAFFOLD
     from .methods import VHL as VHL
@@ -61,6 +62,7 @@ _HOME = {
     "SCAFFOLD": ".methods",
     "ServerContext": ".core.method",
     "VHL": ".methods",
+    "diagnose": ".diagnostics",
     "load_model": ".api",
     "train": ".api",
 }

@@ -25,6 +25,7 @@ from .backends.process import keep_memory, one_thread, usable_cores
 from .config import Recipe, Stack
 from .core import device as devices
 from .core.errors import InputError, RunError
+from .results.export import write_csv
 from .results.store import ResultFolder
 
 Plan = Sequence[tuple[Recipe, Path]]  # recipes, each with the folder of its results
@@ -61,6 +62,7 @@ def conduct(
     with ExitStack() as exits:
         for folder in folders:
             exits.enter_context(folder.open(fresh))
+            exits.callback(write_csv, folder.path)
             exits.callback(folder.summarise)
         todo = []
         for errand in _errands(plan):

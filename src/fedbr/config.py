@@ -111,6 +111,9 @@ class MetricsConfig(Section):
         [0.5, 0.6, 0.7, 0.8, 0.9], description="accuracies whose first round is recorded"
     )
     target: Accuracy = Field(0.8, description="the one of them that the comparison table shows")
+    bias_every: int = Field(
+        0, ge=0, description="rounds between tests of every client's model before aggregation; 0: never"
+    )
 
 
 class Own(Section):

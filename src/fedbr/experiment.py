@@ -23,6 +23,8 @@ from .core.server import Server
 from .core.wire import nbytes
 from .data import Federation
 from .metrics.accuracy import evaluate
+from .metrics.local import local_bias
+from .results.export import write_csv
 from .results.store import ResultFolder, RunFolder
 
 Line = dict[str, Any]  # one round, as in metrics.jsonl
@@ -44,6 +46,7 @@ def run(
         plan = [(stack, seed, folder.run(stack, seed)) for seed in recipe.train.seeds for stack in recipe.compare]
         pending = [this for *_, this in plan if not this.finished]
         pool = exits.enter_context(WorkerPool(workers)) if workers > 1 and pending else None
+        exits.callback(write_csv, out)
         exits.callback(folder.summarise)
         for stack, seed, this in plan:
             watch(stack.label, seed, None)
@@ -63,6 +66,7 @@ def play(
     folder: RunFolder,
     pool: WorkerPool | None,
     watch: Watch,
+    connect: Callable[..., Backend] = connect,
 ) -> None:
     """Play one run to its end, or to the round in which it diverges."""
     recipe = recipe.of(stack)
@@ -87,8 +91,9 @@ def play(
         test=_tested_on(backend, clients),
     )
     done = folder.resume(server, backend)
+    last, every = recipe.train.rounds, (recipe.train.evaluate_every, recipe.metrics.bias_every)
     try:
-        for line in rounds(server, backend, clients, done + 1, recipe.train.rounds, recipe.train.evaluate_every):
+        for line in rounds(server, backend, clients, done + 1, last, *every):
             folder.append(line)
             folder.checkpoint(line["round"], server, backend)
             watch(stack.label, seed, line)
@@ -109,9 +114,9 @@ def _tested_on(backend: Backend, clients: Federation) -> dict[str, int]:
 
 
 def rounds(
-    server: Server, backend: Backend, clients: Federation, first: int, last: int, evaluate_every: int
+    server: Server, backend: Backend, clients: Federation, first: int, last: int, evaluate_every: int, bias: int = 0
 ) -> Iterator[Line]:
-    """The round loop: the same for every method and every backend."""
+    """The round loop: the same for every method and every backend. ``bias``: as metrics.bias_every."""
     spec, label_mix, shares = server.job.spec, clients.label_mix, clients.shares
     whole = range(len(clients.tests))
     usual = range(len(backend.tests))[-len(whole) :]  # a part of each, or the whole after all
@@ -130,10 +135,11 @@ def rounds(
         down += sum(nbytes(task.payload) for task in tasks)
         up += sum(nbytes(reply.payload) for reply in replies)
         trained = time.perf_counter()
-        tested = None
+        tested, local, sets = None, {}, whole if round == last else usual
         if round == last or (evaluate_every and round % evaluate_every == 0):
-            sets = whole if round == last else usual
             tested = evaluate(backend, server.models(backend.states), sets, shares, label_mix)
+        if bias and (round == last or round % bias == 0):
+            local = local_bias(backend, server, tasks, replies, sets, label_mix)
         yield {
             "round": round,
             "accuracy": tested and tested.accuracy,
@@ -144,5 +150,5 @@ def rounds(
             "bytes_down": down,
             "seconds_train": trained - start,
             "seconds_evaluate": time.perf_counter() - trained,
-            "clients": chosen,
-        }
+            "clients": [reply.client for reply in replies],
+        } | local

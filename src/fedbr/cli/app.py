@@ -11,7 +11,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import InputError, RunError
-from . import bench, data, list_, report, reproduce, run, sweep
+from . import bench, data, diagnose, list_, report, reproduce, run, sweep
 
 app = typer.Typer(
     help="Federated learning on heterogeneous data: FedBR, its baselines, and honest comparisons.",
@@ -24,6 +24,7 @@ app.command("run")(run.run)
 app.command("reproduce")(reproduce.reproduce)
 app.command("sweep")(sweep.sweep)
 app.command("report")(report.report)
+app.command("diagnose")(diagnose.diagnose)
 app.command("list")(list_.list_)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")

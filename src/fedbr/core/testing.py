@@ -21,27 +21,34 @@ class Piece(NamedTuple):
     test: int
     start: int
     stop: int
+    pairs: bool = False  # count every pair of truth and guess, not only the right ones
 
 
 Exam = tuple[State, list[Piece]]  # a model, and what it is asked
 
 
-def pieces(tests: Sequence[Samples], wanted: Iterable[int]) -> list[Piece]:
+def pieces(tests: Sequence[Samples], wanted: Iterable[int], pairs: bool = False) -> list[Piece]:
     """Cut test sets into batches."""
     return [
-        Piece(t, start, min(start + BATCH, len(tests[t]))) for t in wanted for start in range(0, len(tests[t]), BATCH)
+        Piece(t, start, min(start + BATCH, len(tests[t])), pairs)
+        for t in wanted
+        for start in range(0, len(tests[t]), BATCH)
     ]
 
 
 def count(
     model: FedModel, params: State, tests: Sequence[Samples], asked: Sequence[Piece], dtype: torch.dtype
 ) -> Tensor:
-    """Count a model's right answers, by class, for each piece: [pieces, classes]."""
+    """Count a model's right answers, by class, for each piece: [pieces, classes]; of pairs: [pieces, classes ** 2]."""
     model.set_weights(params)
-    device = next(model.parameters()).device
-    right = torch.zeros(len(asked), model.num_classes, dtype=torch.int64, device=device)
-    for row, (t, start, stop) in zip(right, asked, strict=True):
+    device, classes = next(model.parameters()).device, model.num_classes
+    pairs = bool(asked) and asked[0].pairs
+    found = torch.zeros(len(asked), classes**2 if pairs else classes, dtype=torch.int64, device=device)
+    for row, (t, start, stop, _) in zip(found, asked, strict=True):
         truth = tests[t].y[start:stop]
         guesses = model.predict(tests[t].see(slice(start, stop), dtype))
-        row.scatter_add_(0, truth, (guesses == truth).long())  # bincount would wait for values
-    return right.cpu()
+        if pairs:
+            row.scatter_add_(0, truth * classes + guesses, torch.ones_like(truth))
+        else:
+            row.scatter_add_(0, truth, (guesses == truth).long())  # bincount would wait for values
+    return found.cpu()

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Recipe
+from . import diagnosis
+from .diagnosis import Saved
 from .store import ResultFolder
 
 Line = Mapping[str, Any]
@@ -23,6 +25,7 @@ class Comparison:
     lines: Mapping[tuple[str, int], Sequence[Line]]  # of label and seed: its rounds
     classes: Mapping[int, Mapping[str, Any]]  # of seeds whose runs say it: each client's samples of each class
     environment: str
+    diagnosis: Saved | None = None  # what fedbr diagnose found, if it was asked
 
     @property
     def labels(self) -> list[str]:
@@ -59,4 +62,5 @@ def _read(folder: ResultFolder, name: str) -> Comparison:
         lines={key: run.lines() for key, run in runs.items()},
         classes=known,
         environment=place.read_text("utf-8") if place.exists() else "",
+        diagnosis=diagnosis.read(folder.path),
     )

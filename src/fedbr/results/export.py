@@ -11,7 +11,7 @@ from typing import Any
 from ..core.disk import write
 from ..core.errors import InputError
 from . import tables, verdicts
-from .comparison import Comparison
+from .comparison import Comparison, read
 from .costs import cost_table
 from .curves import UNITS, curve, spent
 from .formats import Table, as_csv, latex, markdown
@@ -37,6 +37,13 @@ def export(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
     except OSError as error:
         raise InputError(f"{folder}: cannot write there ({error.strerror})") from error
     return written
+
+
+def write_csv(folder: Path) -> None:
+    """Write the runs and the rounds of a result folder as CSV into it."""
+    (comparison,) = read([folder])
+    write(folder / "runs.csv", as_csv(_runs(comparison)))
+    write(folder / "rounds.csv", as_csv(_rounds(comparison)))
 
 
 def _files(comparisons: Sequence[Comparison], folder: Path) -> Iterator[tuple[Path, str | bytes]]:

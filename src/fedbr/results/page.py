@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -65,6 +66,11 @@ def paragraphs(texts: Sequence[str], kind: str = "") -> str:
     """Write a paragraph for each text that says something."""
     attribute = f' class="{kind}"' if kind else ""
     return "".join(f"<p{attribute}>{escape(text)}</p>" for text in texts if text)
+
+
+def embedded(png: bytes) -> str:
+    """Return the address of a picture that is inside the page."""
+    return f"data:image/png;base64,{b64encode(png).decode()}"
 
 
 def folded(title: str, body: str) -> str:

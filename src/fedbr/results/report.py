@@ -9,11 +9,11 @@ from typing import Any
 
 from ..core.disk import write
 from ..core.errors import InputError
-from . import settings, tables, verdicts
+from . import diagnosis, settings, tables, verdicts
 from .comparison import Comparison, read
 from .costs import cost_table
 from .figures import Figures, clients_figure, curves_figure, end_of
-from .page import folded, page, paragraphs, sample, table
+from .page import embedded, folded, page, paragraphs, sample, table
 from .plots import look
 from .store import ResultFolder
 from .together import together
@@ -73,6 +73,7 @@ def _section(comparison: Comparison, figures: Figures, anchor: str) -> str:
             curves_figure([comparison], figures),
             _tables(comparison),
             clients_figure(comparison, figures),
+            _diagnosis(comparison),
         ]
     else:
         parts.append(paragraphs(["No round is finished yet."], "lead"))
@@ -104,6 +105,19 @@ def _tables(comparison: Comparison) -> str:
     cost = paragraphs([f"× is relative to {base}. ± is the standard deviation over seeds."], "note")
     parts.append(f"<h2>Cost</h2>{table(*cost_table(comparison), lines)}{cost}")
     return "\n".join(parts)
+
+
+def _diagnosis(comparison: Comparison) -> str:
+    """Show what fedbr diagnose found; its pictures become part of the page."""
+    if (found := comparison.diagnosis) is None:
+        return ""
+    pictures = "".join(
+        f'<figure><img alt="{escape(caption)}" src="{embedded(path.read_bytes())}">'
+        f"<figcaption>{escape(caption)}.</figcaption></figure>"
+        for _, caption, path in found.figures
+    )
+    words = paragraphs([f"{diagnosis.about(found.numbers)}."], "note") + paragraphs(diagnosis.sentences(found.numbers))
+    return f"<h2>Bias of local learning</h2>{words}{table(*diagnosis.table(found.numbers))}{pictures}"
 
 
 def _samples(comparison: Comparison) -> dict[str, str]:

@@ -222,7 +222,10 @@ class ResultFolder:
 
     def _clear(self) -> None:
         """Remove what we wrote, nothing else; in an order in which a kill leaves nothing that looks finished."""
-        for name in ("results.json", "report.html", "environment.json"):
+        from .diagnosis import clear  # which uses this module
+
+        clear(self.path)
+        for name in ("results.json", "runs.csv", "rounds.csv", "report.html", "environment.json"):
             (self.path / name).unlink(missing_ok=True)
         for run in (self.path / "runs").glob("*/"):
             ClientMemory(run / "memory").tidy()

@@ -1,0 +1,132 @@
+"""fedbr diagnose on result folders, finished or not, and on the toy example."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedbr import config, experiment
+from fedbr.cli.app import call
+from fedbr.results.store import ResultFolder
+
+SMALL = [
+    "model.name=mlp", "model.width=0.5", "data.clients=4", "train.clients_per_round=2", "train.rounds=3",
+    "train.local_steps=5", "fedbr.hidden=8", "fedbr.width=8",
+]  # fmt: skip
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.fixture
+def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedbr.results.bias_plots.draw", lambda *_: None)
+
+
+def stopped(folder: Path, rounds: int, *more: str) -> Path:
+    """Train, and stop after some rounds of the first stack."""
+
+    def watch(label: str, seed: int, line: object) -> None:
+        if isinstance(line, dict) and line["round"] == rounds:
+            raise Stop
+
+    with pytest.raises(Stop):
+        experiment.run(config.load("digits", [*SMALL, *more]), folder, watch=watch)
+    return folder
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_a_partial_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = stopped(tmp_path / "run", 2, "metrics.bias_every=1")
+    before = (folder / "runs/FedAvg-0/checkpoint.safetensors").read_bytes()
+    assert call(["diagnose", str(folder), "--samples", "50", "--clients", "2"]) == 0
+    said, progress = capsys.readouterr()
+    assert "after round 2 of 3" in said
+    assert "(drawn from 4)" in said
+    assert "50 of 359 test samples, 5 per class" in said
+    assert "Local models at the end of the last round" in said
+    assert progress == ""
+    numbers = json.loads((folder / "diagnosis/diagnosis.json").read_text())
+    assert numbers["about"]["rounds_done"] == 2
+    assert numbers["about"]["round"] == 3
+    assert [m["label"] for m in numbers["methods"]] == ["FedAvg", "Component 1", "Component 2", "FedBR"]
+    assert numbers["methods"][3]["methods"][0]["hidden"] == 8  # as in the recipe
+    assert (folder / "runs/FedAvg-0/checkpoint.safetensors").read_bytes() == before
+    (folder / "diagnosis" / "notes.txt").write_text("mine")
+    with ResultFolder.read(folder).open(fresh=True):
+        assert [file.name for file in (folder / "diagnosis").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_other_methods_and_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = stopped(tmp_path / "run", 1)
+    line = ["diagnose", str(folder), "--methods", "fedavg", "fedprox", "--set", "fedprox.mu=1", "train.lr=0.05"]
+    assert call([*line, "--epochs", "1", "--client", "3", "--out", str(tmp_path / "there"), "--samples", "20"]) == 0
+    numbers = json.loads((tmp_path / "there/diagnosis/diagnosis.json").read_text())
+    assert numbers["methods"][1]["methods"] == [{"name": "fedprox", "mu": 1.0}]
+    assert (numbers["about"]["lr"], numbers["about"]["epochs"]) == (0.05, 1)
+    assert not (folder / "diagnosis").exists()
+    capsys.readouterr()
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_a_model_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net_of_mine.py").write_text(
+        "from torch import nn\nimport fedbr\n"
+        "def make(shape, num_classes, width):\n"
+        "    return fedbr.FedModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU()), 9, num_classes)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    folder = stopped(tmp_path / "run", 1, "model.name=net_of_mine:make")
+    assert call(["diagnose", str(folder), "--samples", "20"]) == 0
+    assert "after round 1 of 3" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_the_toy_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["diagnose", "--toy", "--share", "0.1", "--pretrain", "1", "--epochs", "1", "--out", str(tmp_path)]
+    assert call([*line, "--set", "model.name=mlp", "--methods", "fedavg", "--samples", "50"]) == 0
+    said = capsys.readouterr().out
+    assert "two clients with half of the classes each and 10% of the other half's" in said
+    assert "trained for 1 epoch on all data" in said
+    assert "hardly seen" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["diagnose"], "wants a result folder, or --toy"),
+        (["diagnose", "nowhere"], "holds no results"),
+        (["diagnose", "--toy", "--share", "0.7"], "share = 0.7"),
+        (["diagnose", "--toy", "--start", "x"], "diagnose.start = 'x'"),
+        (["diagnose", "--toy", "--run", "FedAvg"], "--run: goes with a result folder"),
+        (["diagnose", "{folder}", "--share", "0.1"], "--share: goes with --toy only"),
+        (["diagnose", "{folder}", "--run", "FedAvgg"], "did you mean 'FedAvg'?"),
+        (["diagnose", "{folder}", "--seed", "7"], "--seed 7: the folder has 0"),
+        (["diagnose", "{folder}", "--run", "FedBR"], "no round is finished yet"),
+        (["diagnose", "{folder}", "--set", "data.alpha=3"], "--set data: belongs to the run"),
+        (["diagnose", "{folder}", "--methods", "moon"], "moon: builds another model"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    arguments: list[str], words: str, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "one-round"
+    if not folder.exists():
+        stopped(folder, 1)
+    assert call([a.format(folder=folder) for a in arguments]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_clients_that_train_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = config.load("digits", [k for k in SMALL if "fedbr" not in k], ["local"])
+    experiment.run(recipe, tmp_path / "run")
+    assert call(["diagnose", str(tmp_path / "run")]) == 2
+    assert "its clients train alone" in capsys.readouterr().err

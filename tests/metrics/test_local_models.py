@@ -1,0 +1,101 @@
+"""The clients' models at the end of a round: for every method, on every backend."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+import fedbr
+from conftest import blobs
+from fedbr import experiment
+from fedbr.assembly import assemble, connect
+from fedbr.backends.pool import WorkerPool
+from fedbr.config import TrainConfig
+from fedbr.core.method import Method
+from fedbr.core.rng import torch_stream
+from fedbr.core.server import Server
+from fedbr.core.testing import BATCH, count, pieces
+from fedbr.methods import METHODS
+from fedbr.metrics.local import confusions, definitions
+from fedbr.models import build
+
+TIMES = ("seconds_train", "seconds_evaluate")
+
+
+def play(
+    federation: fedbr.Federation, methods: list[Method], bias: int, pool: WorkerPool | None = None, last: int = 2
+) -> list[dict[str, Any]]:
+    train = TrainConfig(local_steps=4, batch_size=8, clients_per_round=4)
+    with torch_stream(0, "model"):
+        model = build("mlp", {}, federation.shape, federation.num_classes)
+    job = assemble(model, methods, federation, train, 0)
+    backend = connect(job, federation, 2, pool)
+    return list(experiment.rounds(Server(job), backend, federation, 1, last, 1, bias))
+
+
+def timeless(lines: list[dict[str, Any]]) -> str:
+    return json.dumps([{k: v for k, v in line.items() if k not in TIMES} for line in lines])
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_method_can_be_looked_at(federation: fedbr.Federation, name: str) -> None:
+    options = {"mean_of": 2} if "mean_of" in METHODS[name].model_fields else {}
+    lines = play(federation, [METHODS[name](**options)], 2)
+    assert "bias" not in lines[0]
+    assert 0 <= lines[1]["accuracy_local"] <= 1
+    bias = lines[1]["bias"]
+    assert 0 <= bias["share_present"] <= 1
+    assert 0 <= bias["entropy"] <= 1
+    assert -1 <= bias["cosine"] <= 1
+    assert bias["length"] > 0
+    assert set(bias) <= {key.removeprefix("bias.") for key in definitions()}
+    assert all(set(layer) == {"length", "distance", "cosine"} for layer in bias["layers"].values())
+    assert not any(layer.startswith("extras") for layer in bias["layers"])
+
+
+def test_looking_changes_nothing(federation: fedbr.Federation) -> None:
+    looked = play(federation, [fedbr.FedBR(mean_of=2)], 1)
+    for line in looked:
+        del line["accuracy_local"], line["bias"]
+    assert timeless(looked) == timeless(play(federation, [fedbr.FedBR(mean_of=2)], 0))
+
+
+def test_workers_see_the_same(federation: fedbr.Federation) -> None:
+    with WorkerPool(2) as pool:
+        for methods in ([fedbr.FedBR(mean_of=2)], [fedbr.Local()]):
+            assert timeless(play(federation, methods, 1, pool, 1)) == timeless(play(federation, methods, 1, None, 1))
+
+
+def test_own_test_sets_are_one(federation: fedbr.Federation) -> None:
+    x, y = blobs()
+    each = [(x[y == c], y[y == c]) for c in range(4)]
+    together = fedbr.Federation.from_clients(each, test=(x, y))
+    apart = fedbr.Federation.from_clients(each, test=each)
+    one, many = (play(f, [], 1, last=1)[0] for f in (together, apart))
+    assert one["accuracy_local"] == many["accuracy_local"]
+    assert one["bias"] == many["bias"]
+
+
+def test_what_was_taken_for_what(federation: fedbr.Federation) -> None:
+    with torch_stream(0, "model"):
+        model = build("mlp", {}, federation.shape, federation.num_classes).double()
+
+    class Room:
+        tests = federation.tests
+
+        def test(self, exams: Any) -> list[torch.Tensor]:
+            return [count(model, params, self.tests, asked, torch.float64) for params, asked in exams]
+
+    (table,) = confusions(Room(), [model.weights()], range(1), 4)
+    test = federation.tests[0]
+    guesses = model.predict(test.see(slice(None), torch.float64))
+    expected = torch.zeros(4, 4, dtype=torch.long)
+    for truth, guess in zip(test.y, guesses, strict=True):
+        expected[truth, guess] += 1
+    assert table.tolist() == expected.tolist()
+    assert len(test) <= BATCH
+    right = count(model, model.weights(), federation.tests, pieces(federation.tests, [0]), torch.float64)
+    assert right[0].tolist() == expected.diagonal().tolist()
