@@ -55,6 +55,11 @@ def test_a_partial_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert [m["label"] for m in numbers["methods"]] == ["FedAvg", "Component 1", "Component 2", "FedBR"]
     assert numbers["methods"][3]["methods"][0]["hidden"] == 8  # as in the recipe
     assert (folder / "runs/FedAvg-0/checkpoint.safetensors").read_bytes() == before
+    (folder / "diagnosis" / "features.png").write_bytes(b"a picture")
+    assert call(["report", str(folder)]) == 0
+    page = (folder / "report.html").read_text("utf-8")
+    assert "Bias of local learning" in page
+    assert 'src="data:image/png;base64,YSBwaWN0dXJl"' in page
     (folder / "diagnosis" / "notes.txt").write_text("mine")
     with ResultFolder.read(folder).open(fresh=True):
         assert [file.name for file in (folder / "diagnosis").iterdir()] == ["notes.txt"]

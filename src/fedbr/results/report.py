@@ -117,7 +117,9 @@ def _diagnosis(comparison: Comparison) -> str:
         for _, caption, path in found.figures
     )
     words = paragraphs([f"{diagnosis.about(found.numbers)}."], "note") + paragraphs(diagnosis.sentences(found.numbers))
-    return f"<h2>Bias of local learning</h2>{words}{table(*diagnosis.table(found.numbers))}{pictures}"
+    header, cells = diagnosis.table(found.numbers)
+    rows = [[first.replace("  ", "\u2003"), *rest] for first, *rest in cells]  # HTML would drop what sets rows in
+    return f"<h2>Bias of local learning</h2>{words}{table(header, rows)}{pictures}"
 
 
 def _samples(comparison: Comparison) -> dict[str, str]:
