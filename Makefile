@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.up-to-date
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bench check fmt bench traffic results clean
+.PHONY: help setup demo test test-slow test-bench test-flower check fmt bench traffic results clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -29,6 +29,10 @@ test-slow: setup ## proofs that take minutes
 
 test-bench: setup ## speed ratios; wants a quiet machine
 	$(BIN)/python -m pytest -m bench
+
+test-flower: setup ## a SuperLink and nodes as real processes: equality, faults, TLS (half an hour on a busy machine)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
+	$(BIN)/python -m pytest -m flower tests/flower
 
 check: setup ## lint and types
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ import typer
 
 from .. import __version__
 from ..core.errors import InputError, RunError
-from . import bench, data, diagnose, list_, report, reproduce, run, sweep
+from . import bench, data, diagnose, flower, list_, report, reproduce, run, sweep
 
 app = typer.Typer(
     help="Federated learning on heterogeneous data: FedBR, its baselines, and honest comparisons.",
@@ -28,6 +28,7 @@ app.command("diagnose")(diagnose.diagnose)
 app.command("list")(list_.list_)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
+app.add_typer(flower.app, name="flower")
 
 SPREAD = {"--set": "=", "--grid": "=", "--methods": ""}  # options that take several values; what a value has in it
 

@@ -1,0 +1,57 @@
+"""Replies are looked at before anything is made of them: what cannot be right is refused, with the reason."""
+
+from __future__ import annotations
+
+import math
+
+from ...core.wire import Payload, Reply, State
+from .rehearsal import Rehearsal
+
+
+def objection(reply: Reply, kind: str, expected: Rehearsal) -> str | None:
+    """Say why a reply must not be used; None if it may be."""
+    if reply.num_examples < 1:
+        return f"it has {reply.num_examples} samples"
+    if kind == "contribute":
+        known = {name: section for payload in expected.contributed.values() for name, section in payload.items()}
+        return _strange(reply.payload, known, first=1, partial=True) or _infinite(reply.payload)
+    if (step := int(reply.metrics.get("bad_step", -1))) >= 0:
+        return f"its loss is not finite at local step {step + 1}"
+    if not math.isfinite(reply.metrics.get("loss", math.nan)):
+        return "its loss is not finite"
+    return _strange(reply.payload, expected.replied) or _infinite(reply.payload)
+
+
+def _strange(payload: Payload, expected: Payload, first: int = 0, partial: bool = False) -> str | None:
+    """Compare names, types and shapes (from dimension ``first`` on) with what a client must send."""
+    for name in payload.keys() - expected.keys() if expected or not partial else ():
+        return f"it has a section {name!r} that nobody asked for"
+    for name, section in expected.items():
+        if name not in payload:
+            if not partial:
+                return f"it has no section {name!r}"
+        elif reason := _differs(payload[name], section, name, first):
+            return reason
+    return None
+
+
+def _differs(section: State, expected: State, name: str, first: int) -> str | None:
+    if section.keys() != expected.keys():
+        odd = sorted(section.keys() ^ expected.keys())[0]
+        return f"{name}: {odd} is {'not wanted' if odd in section else 'missing'}"
+    for key, wanted in expected.items():
+        found = section[key]
+        if found.dtype != wanted.dtype or found.dim() != wanted.dim() or found.shape[first:] != wanted.shape[first:]:
+            return (
+                f"{name}: {key} is {str(found.dtype).removeprefix('torch.')} {list(found.shape)}, "
+                f"not {str(wanted.dtype).removeprefix('torch.')} {list(wanted.shape)}"
+            )
+    return None
+
+
+def _infinite(payload: Payload) -> str | None:
+    for name, section in payload.items():
+        for key, value in section.items():
+            if value.is_floating_point() and not value.isfinite().all():
+                return f"{name}: {key} is not finite"
+    return None

@@ -1,0 +1,240 @@
+"""fedbr flower: the same experiment on a real federation."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from . import leave
+from .run import FRESH, METHODS, SET, Watcher
+
+app = typer.Typer(help="The same experiment on a real federation, through Flower.", no_args_is_help=True)
+
+FOLDER = typer.Argument(...)
+RECIPE = typer.Argument("digits")
+RECIPE_OPTION = typer.Option("digits", "--recipe", help="A shipped recipe or a TOML file; it is copied into the app.")
+OUT = typer.Option(None, "--out", metavar="DIR", help="Result folder at the SuperLink; default: runs/<recipe>.")
+HOST = typer.Option("127.0.0.1", "--host", help="Address to listen on; 0.0.0.0 for all, with --keys.")
+PORT = typer.Option(8000, "--port", min=1, max=65535, help="The one port that nodes must reach.")
+HOME = typer.Option(Path("fedbr-server"), "--dir", help="Where the SuperLink's database and log go.")
+NODE_HOME = typer.Option(None, "--dir", help="Where the clients' memory and the log go; default: fedbr-node-<ids>.")
+KEYS = typer.Option(None, "--keys", metavar="DIR", help="TLS and node keys, as fedbr flower keys makes them.")
+INSECURE = typer.Option(False, "--insecure", help="Listen to others without TLS and without knowing them.")
+SUPERLINK = typer.Option("127.0.0.1:8000", "--superlink", metavar="HOST:PORT", help="Where the SuperLink is.")
+THERE = typer.Option(None, "--superlink", metavar="HOST:PORT", help="A SuperLink that runs; default: one for the run.")
+DATA = typer.Option("", "--data", metavar="PATH", help="The site's own .npz or image folder; it never leaves the site.")
+ID = typer.Option(None, "--id", min=0, help="The client that this node is.")
+IDS = typer.Option("", "--ids", metavar="0-499", help="The clients of a node that holds several.")
+NODE_PORT = typer.Option(0, "--port", help="Port on this machine for the node's own processes; default: a free one.")
+WORKERS = typer.Option(1, "--workers", min=1, help="Processes of a node that holds many clients.")
+ANEW = typer.Option(False, "--start-anew", help="Clients whose memory is lost begin again instead of staying out.")
+NODES = typer.Option(3, "--nodes", min=1, help="Without --superlink: nodes on this machine that share the clients.")
+TIMEOUT = typer.Option(600.0, "--reply-timeout", help="Seconds in which a round's replies must come.")
+WAIT = typer.Option(300.0, "--wait", help="Seconds to wait for nodes that are missing.")
+SHARE = typer.Option(0.5, "--min-share", help="Share of a round's clients that must answer.")
+NAMES = typer.Option([], "--host", help="Name or address under which nodes reach the server; may be repeated.")
+COUNT = typer.Option("0-2", "--ids", help="The nodes, by the first client of each: 0-19, or 0,100,200.")
+
+
+@app.command("init")
+def init(folder: Path = FOLDER, recipe: str = RECIPE_OPTION, set_: list[str] = SET, out: Path | None = OUT) -> int:
+    """Write a thin Flower app: then `flwr run DIR NAME` trains the recipe on a SuperLink."""
+    from .. import config
+    from ..deploy.app_dir import write_app
+
+    chosen = config.load(recipe, set_)
+    file = write_app(folder, chosen, {"out": str(out)} if out else {})
+    print(f"Flower app: {file}   Run it: flwr run {shlex.quote(str(folder))} NAME --stream")
+    return 0
+
+
+@app.command("server")
+def server(
+    host: str = HOST, port: int = PORT, folder: Path = HOME, keys: Path | None = KEYS, insecure: bool = INSECURE
+) -> int:
+    """Run a SuperLink until it is stopped; nodes whose public keys are in --keys may join."""
+    from ..backends.flower.processes import Processes
+    from ..deploy import launch
+
+    launch.check_address(host, keys, insecure)
+    _stop_on_term()
+    folder = folder.absolute()
+    with Processes(folder / "home") as processes:
+        try:
+            launch.start_superlink(processes, folder, host, port, keys and keys.absolute())
+            safety = "TLS, known nodes only" if keys else "no TLS"
+            print(f"SuperLink: {host}:{port}, {safety}   Log: {folder / 'superlink.log'}   Stop: Ctrl-C", flush=True)
+            processes.running["the SuperLink"].wait()
+            processes.check()
+        except KeyboardInterrupt:
+            print("SuperLink: stopped; a run goes on from its last round when it is started again")
+    return 0
+
+
+@app.command("node")
+def node(
+    superlink: str = SUPERLINK,
+    data: str = DATA,
+    id_: int | None = ID,
+    ids: str = IDS,
+    folder: Path | None = NODE_HOME,
+    keys: Path | None = KEYS,
+    port: int = NODE_PORT,
+    workers: int = WORKERS,
+    start_anew: bool = ANEW,
+) -> int:
+    """Run a node with one client, or many, until it is stopped. Its samples stay here."""
+    from ..backends.flower.processes import Processes, free_port
+    from ..core.errors import InputError
+    from ..deploy import launch
+    from ..deploy.settings import read_ids
+
+    if (id_ is None) == (not ids):
+        raise InputError("--id K for one client, or --ids 0-499 for several: one of the two is wanted")
+    ids = ids or str(id_)
+    first = read_ids(ids)[0]
+    folder = (folder or Path(f"fedbr-node-{ids.replace(',', '_')}")).absolute()
+    config = launch.node_config(ids, data, folder / "state", workers, start_anew)
+    line = launch.node_line(superlink, config, port or free_port(), keys and keys.absolute(), f"node-{first}")
+    _stop_on_term()
+    with Processes(folder / "home") as processes:
+        print(f"Node: clients {ids} at {superlink}   Log: {folder / 'node.log'}   Stop: Ctrl-C", flush=True)
+        try:
+            launch.keep_node(processes, line, folder / "node.log")
+        except KeyboardInterrupt:
+            print("Node: stopped; what its clients remember is kept")
+    return 0
+
+
+@app.command("run")
+def run(
+    recipe: str = RECIPE,
+    set_: list[str] = SET,
+    methods: list[str] = METHODS,
+    out: Path | None = OUT,
+    fresh: bool = FRESH,
+    superlink: str | None = THERE,
+    keys: Path | None = KEYS,
+    nodes: int = NODES,
+    reply_timeout: float = TIMEOUT,
+    wait: float = WAIT,
+    min_share: float = SHARE,
+) -> int:
+    """Train a recipe on a federation; results, resuming and report are those of fedbr run.
+
+    Without --superlink, a SuperLink and nodes are started on this machine, for a trial, and stopped at the end.
+    """
+    from .. import config
+    from ..backends.flower.processes import Processes
+    from ..deploy import launch
+    from ..deploy.server import check
+    from ..deploy.settings import run_settings
+    from ..results.store import ResultFolder
+
+    chosen = config.load(recipe, set_, methods)
+    check(chosen)
+    results = ResultFolder((out or Path("runs") / chosen.name).absolute(), chosen)
+    given = {"out": str(results.path), "reply-timeout": reply_timeout, "wait": wait, "min-share": min_share}
+    run_settings({**given, "recipe": chosen.to_toml()})
+    watch = Watcher(chosen)
+    folder = results.path / ".flower"
+    _stop_on_term()
+    with Processes(folder / "home") as processes:
+        try:
+            if superlink is None:
+                with results.open(fresh):  # refuse before anything is started
+                    pass
+                if fresh:
+                    shutil.rmtree(folder, ignore_errors=True)
+                launch.start_trial(processes, folder, _clients(chosen), nodes)
+            else:
+                launch.write_connection(processes.home, superlink, keys)
+            launch.submit(processes, folder, chosen, {**given, "fresh": fresh})
+            with watch.progress:
+                launch.follow(processes, results, watch)
+        except KeyboardInterrupt:
+            launch.stop(processes.home, folder / "run.log")
+            processes.close()
+            leave()
+    return _show(results, superlink)
+
+
+@app.command("keys")
+def keys_(folder: Path = FOLDER, hosts: list[str] = NAMES, ids: str = COUNT) -> int:
+    """Make a certificate authority, the server's certificate and the nodes' keys; what is there stays."""
+    from ..deploy.settings import read_ids
+
+    nodes = read_ids(ids)
+    keys = _flower("keys")
+    made = keys.make_keys(folder, hosts, nodes)
+    for file in made:
+        print(file)
+    print(f"The server needs ca.crt, server.crt, server.key and node-*.pub; node K needs ca.crt and node-K*: {folder}")
+    print("Keep ca.key away from both: whoever has it can make certificates.")
+    return 0
+
+
+@app.command("audit")
+def audit(recipe: str = RECIPE, set_: list[str] = SET, methods: list[str] = METHODS) -> int:
+    """List what a client reveals, in bytes and words; nothing is sent."""
+    from .. import config
+    from ..deploy.audit import audit as listed
+
+    chosen = config.load(recipe, set_, methods)
+    for stack in chosen.compare:
+        found = listed(chosen, stack)
+        print(f"{stack.label}: what leaves a client")
+        for item in found.items:
+            size = f"{item.bytes:,} bytes" if item.bytes else ""
+            print(f"  {item.when:<16} {item.what:<10} {size:>17}  {item.words}")
+        print(f"  stays on the node's disk: {found.kept:,} bytes that the methods remember, and the samples")
+    return 0
+
+
+def _clients(recipe: Any) -> int:
+    from ..assembly import federation
+
+    return recipe.data.clients or len(federation(recipe, recipe.train.seeds[0]).train.parts)
+
+
+def _show(results: Any, superlink: str | None) -> int:
+    """Print the comparison, or why there is none."""
+    from ..core.errors import RunError
+    from .tables import show
+
+    log = results.path / "flower.log"
+    if superlink is not None and not log.exists():
+        print(f"The run ended; its results are on the SuperLink's machine, in {results.path}")
+        return 0
+    plan = [results.run(stack, seed) for seed in results.recipe.train.seeds for stack in results.recipe.compare]
+    if not all(run.finished for run in plan):
+        errors = [line for line in log.read_text("utf-8").splitlines() if " ERROR " in line] if log.exists() else []
+        reason = errors[-1].partition(" ERROR ")[2] if errors else "it was stopped"
+        raise RunError(f"{reason}; every finished round is safe, start it again to go on. Log: {log}")
+    found = results.results()
+    show(found)
+    print(f"Results: {results.path}   Report: fedbr report {shlex.quote(str(results.path))}")
+    return 1 if any(r["diverged"] for r in found["runs"]) else 0
+
+
+def _flower(name: str) -> Any:
+    """Import a module that needs Flower's packages."""
+    from importlib import import_module
+
+    from ..core.errors import InputError
+
+    try:
+        return import_module(f"..backends.flower.{name}", __package__)
+    except ModuleNotFoundError as error:
+        raise InputError(f"fedbr flower: {error.name} is not installed; pip install 'fedbr[flower]'") from error
+
+
+def _stop_on_term() -> None:
+    """Let a service manager's signal end this as Ctrl-C does: with all that was started."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,0 +1,37 @@
+"""The components that Flower loads: its app directory is a pyproject.toml that points here.
+
+Nothing heavy is imported before it is needed: Flower starts a process for every message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..backends.flower.grid import client_app, server_app
+from .desk import at_desk
+
+if TYPE_CHECKING:
+    from ..backends.flower.message import Blobs
+    from ..backends.flower.roster import Carrier
+
+
+def _serve(carrier: Carrier, config: dict[str, Any]) -> None:
+    from .server import serve
+    from .settings import run_settings
+
+    chosen = run_settings(config)
+    serve(carrier, chosen.recipe, chosen.out, chosen.settings, chosen.fresh)
+
+
+def reply_here(blobs: Blobs, config: dict[str, Any]) -> Blobs:
+    """Answer a message in this process."""
+    from ..backends.flower.node import reply_to
+    from .settings import node_settings
+    from .site import site_of
+
+    settings = node_settings(config)
+    return reply_to(blobs, settings, site_of(settings))
+
+
+server = server_app(_serve)
+client = client_app(lambda blobs, config: at_desk(blobs, config, lambda: reply_here(blobs, config)))

@@ -1,0 +1,336 @@
+"""The backend and the nodes, without Flower between them: same bits, every fault, nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from wires import Edit, Wires, three_nodes
+
+from fedbr import config, experiment
+from fedbr.backends.flower import states
+from fedbr.backends.flower.message import ANSWER, Blobs, answer, read_answer
+from fedbr.backends.flower.node import NodeSettings
+from fedbr.backends.flower.roster import Settings
+from fedbr.core.errors import InputError, RunError
+from fedbr.core.wire import Reply
+from fedbr.deploy.server import serve
+
+PROMISED = ["fedavg", "fedbr", "scaffold", "moon", "mixup+fedbr+fedcm"]
+QUICK = Settings(reply_timeout=30, wait=0.2, min_share=0.5)
+
+
+def recipe(stack: str, **train: Any) -> config.Recipe:
+    settings = {"rounds": 3, "local_steps": 3, "batch_size": 8, "cohort": 1, "clients_per_round": 4} | train
+    return config.parse(
+        {
+            "name": "small",
+            "data": {"name": "digits", "clients": 6},
+            "model": {"name": "mlp", "hidden": [12]},
+            "train": settings,
+            "compare": [config.short(stack)],
+        }
+    )
+
+
+def weights(folder: Path) -> bytes:
+    (file,) = folder.glob("runs/*/model.safetensors")
+    return file.read_bytes()
+
+
+def clients(folder: Path) -> list[list[int]]:
+    (file,) = folder.glob("runs/*/metrics.jsonl")
+    return [json.loads(line)["clients"] for line in file.read_text().splitlines()]
+
+
+def log(folder: Path) -> str:
+    return (folder / "flower.log").read_text()
+
+
+@pytest.mark.parametrize("stack", PROMISED)
+def test_nodes_give_the_bits_of_the_simulator(tmp_path: Path, stack: str) -> None:
+    chosen = recipe(stack)
+    here = experiment.run(chosen, tmp_path / "here")
+    there = serve(Wires(three_nodes(tmp_path)), chosen, tmp_path / "there", QUICK)
+    assert weights(tmp_path / "there") == weights(tmp_path / "here")
+    for key in ("accuracy", "bytes", "split", "model", "rounds_to"):
+        assert there["runs"][0][key] == here["runs"][0][key]
+    assert not list(tmp_path.glob("node*/*")), "a finished run leaves nothing on the nodes"
+
+
+def test_many_clients_of_a_node_train_as_cohorts(tmp_path: Path) -> None:
+    chosen = recipe("scaffold", cohort=3, clients_per_round=6)
+    experiment.run(chosen, tmp_path / "here")
+    wires = Wires(three_nodes(tmp_path, (0, 1, 2), (3, 4, 5)))
+    serve(wires, chosen, tmp_path / "there", QUICK)
+    assert weights(tmp_path / "there") == weights(tmp_path / "here")
+    assert len([kind for _, kind, _ in wires.sent if kind == "train"]) == 2 * 3, "one message per node and round"
+
+
+def hostile(change: Callable[[Reply], Reply], client: int = 2) -> Edit:
+    """Replace one client's replies."""
+
+    def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
+        found = honest()
+        header, replies = read_answer(found)
+        if kind != "train" or client not in [r.client for r in replies]:
+            return found
+        return answer(header, [change(r) if r.client == client else r for r in replies])
+
+    return edit
+
+
+def with_weights(reply: Reply, change: Callable[[torch.Tensor], torch.Tensor]) -> Reply:
+    model = {k: change(v) for k, v in reply.payload["model"].items()}
+    return Reply(reply.client, reply.num_examples, reply.payload | {"model": model}, reply.metrics)
+
+
+HOSTILE: dict[str, tuple[Callable[[Reply], Reply], str]] = {
+    "nan": (lambda r: with_weights(r, lambda v: v * float("nan")), "not finite"),
+    "shape": (lambda r: with_weights(r, lambda v: v[:1]), "not float32"),
+    "type": (lambda r: with_weights(r, lambda v: v.double()), "float64"),
+    "section": (lambda r: Reply(r.client, r.num_examples, {}, r.metrics), "no section"),
+    "extra": (lambda r: Reply(r.client, r.num_examples, r.payload | {"x": {}}, r.metrics), "nobody asked for"),
+    "key": (lambda r: Reply(r.client, r.num_examples, {"model": {}, "scaffold": {}}, r.metrics), "missing"),
+    "loss": (lambda r: Reply(r.client, r.num_examples, r.payload, {"loss": float("inf")}), "not finite"),
+    "samples": (lambda r: Reply(r.client, -5, r.payload, r.metrics), "-5 samples"),
+    "another": (lambda r: Reply(5, r.num_examples, r.payload, r.metrics), "not asked for it"),
+}
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The weights of a round in which client 2 has no node."""
+    folder = tmp_path_factory.mktemp("without")
+    silent = Wires(three_nodes(folder, (0, 1), (3,), (4, 5)))
+    serve(silent, recipe("scaffold", rounds=1, clients_per_round=6), folder / "o", QUICK)
+    return weights(folder / "o")
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_reply_is_refused_and_never_averaged(tmp_path: Path, without: bytes, kind: str) -> None:
+    """What remains is the round without that client, and the log says why."""
+    change, reason = HOSTILE[kind]
+    chosen = recipe("scaffold", rounds=1, clients_per_round=6)
+    serve(Wires(three_nodes(tmp_path), hostile(change)), chosen, tmp_path / "o", QUICK)
+    assert clients(tmp_path / "o") == [[0, 1, 3, 4, 5]]
+    assert weights(tmp_path / "o") == without
+    assert reason in log(tmp_path / "o")
+
+
+@pytest.mark.parametrize("garbage", [b"", b"garbage" * 9, None])
+def test_garbage_loses_a_node_for_the_round_only(tmp_path: Path, garbage: bytes | None) -> None:
+    def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs | str | None:
+        return honest() if kind != "train" or node != 101 else {ANSWER: garbage} if garbage is not None else {}
+
+    serve(Wires(three_nodes(tmp_path), edit), recipe("fedavg", clients_per_round=6), tmp_path / "o", QUICK)
+    assert clients(tmp_path / "o") == [[0, 1, 4, 5]] * 3
+    assert "makes no sense" in log(tmp_path / "o")
+
+
+def test_a_duplicate_and_a_late_reply_are_dropped(tmp_path: Path) -> None:
+    old: list[Blobs] = []
+
+    def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
+        found = honest()
+        if kind != "train":
+            return found
+        header, replies = read_answer(found)
+        if node == 100:
+            return answer(header, [*replies, *replies])
+        if node == 101:
+            old.append(found)
+            return old[0]  # for ever the first round's
+        return found
+
+    serve(Wires(three_nodes(tmp_path), edit), recipe("fedavg", clients_per_round=6), tmp_path / "o", QUICK)
+    assert clients(tmp_path / "o") == [[0, 1, 2, 3, 4, 5], [0, 1, 4, 5], [0, 1, 4, 5]]
+    assert "there is one already" in log(tmp_path / "o")
+    assert "it is for round 1, not 2" in log(tmp_path / "o")
+
+
+def test_a_node_that_dies_comes_back_with_its_memory(tmp_path: Path) -> None:
+    """It is silent in round 2, though it trained: the server counts on its first round, whose state is still there."""
+    chosen = recipe("scaffold", rounds=4, clients_per_round=6)
+    seen: list[int] = []
+
+    def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs | None:
+        found = honest()
+        if kind == "train" and node == 101:
+            seen.append(1)
+            return None if len(seen) == 2 else found
+        return found
+
+    serve(Wires(three_nodes(tmp_path), edit), chosen, tmp_path / "o", QUICK)
+    assert [len(c) for c in clients(tmp_path / "o")] == [6, 4, 6, 6]
+    assert "client 2: not used: no answer in time" in log(tmp_path / "o")
+
+
+def test_a_node_that_comes_back_under_another_number_is_found(tmp_path: Path) -> None:
+    nodes = three_nodes(tmp_path)
+    wires = Wires(nodes)
+
+    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
+        if line and line["round"] == 1:
+            wires.sites[205] = wires.sites.pop(101)
+
+    serve(wires, recipe("moon", clients_per_round=6), tmp_path / "o", QUICK, watch=watch)
+    experiment.run(recipe("moon", clients_per_round=6), tmp_path / "here")
+    assert weights(tmp_path / "o") == weights(tmp_path / "here")
+    assert "clients 2-3: their node is gone" in log(tmp_path / "o")
+
+
+def test_lost_memory_is_never_replaced_silently(tmp_path: Path) -> None:
+    nodes = three_nodes(tmp_path)
+    wires = Wires(nodes)
+
+    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
+        if line and line["round"] == 1:
+            for file in (tmp_path / "node1").rglob("client-2.*"):
+                file.write_bytes(file.read_bytes()[:100])
+        if line and line["round"] == 2:
+            wires.sites[101] = NodeSettings((2, 3), state_dir=tmp_path / "node1", start_anew=True)
+
+    serve(wires, recipe("scaffold", clients_per_round=6), tmp_path / "o", QUICK, watch=watch)
+    assert [len(c) for c in clients(tmp_path / "o")] == [6, 5, 6]
+    assert "client 2: not used: trained in round 1, but what it remembers is not on this node's disk" in log(
+        tmp_path / "o"
+    )
+
+
+def test_a_full_disk_is_told_and_costs_one_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = states.write
+
+    def full(path: Path, content: bytes) -> None:
+        if "node1" in str(path):
+            path.with_name(f".{path.name}.new").write_bytes(content[:10])
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, content)
+
+    monkeypatch.setattr(states, "write", full)
+    serve(Wires(three_nodes(tmp_path)), recipe("scaffold", clients_per_round=6), tmp_path / "o", QUICK)
+    assert clients(tmp_path / "o") == [[0, 1, 4, 5]] * 3
+    assert "No space left on device" in log(tmp_path / "o")
+    assert not list((tmp_path / "node1").rglob("*.new")), "half a file would stay in the way"
+
+
+def test_the_server_goes_on_from_its_last_round(tmp_path: Path) -> None:
+    """Killed after the nodes trained a round that was never written down: they start it again from where it began."""
+    chosen = recipe("scaffold", rounds=5, clients_per_round=6)
+    experiment.run(chosen, tmp_path / "here")
+    rounds: list[int] = []
+
+    class Killed(BaseException):
+        pass
+
+    def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
+        found = honest()
+        if kind == "train":
+            rounds.append(read_answer(found)[0]["round"])
+            if len(rounds) in (5, 12):  # within the second round; after all nodes trained the third
+                raise Killed
+        return found
+
+    wires = Wires(three_nodes(tmp_path), edit)
+    for _ in range(2):
+        with pytest.raises(Killed):
+            serve(wires, chosen, tmp_path / "o", QUICK)
+    serve(wires, chosen, tmp_path / "o", QUICK)
+    assert weights(tmp_path / "o") == weights(tmp_path / "here")
+    assert serve(wires, chosen, tmp_path / "o", QUICK)["runs"][0]["finished"]
+
+
+def test_missing_sites_are_named(tmp_path: Path) -> None:
+    wires = Wires(three_nodes(tmp_path, (0, 1)))
+    with pytest.raises(RunError, match=r"no node holds clients 2-5; 2 of 6 are there, 3 are needed"):
+        serve(wires, recipe("fedavg", clients_per_round=6), tmp_path / "o", QUICK)
+    assert "no node holds clients 2-5" in log(tmp_path / "o")
+    with pytest.raises(RunError, match="no node is there"):
+        serve(Wires({}), recipe("fedavg"), tmp_path / "p", QUICK)
+
+
+def test_local_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing to do: use fedbr run"):
+        serve(Wires({}), recipe("local"), tmp_path / "o", QUICK)
+
+
+def own_sites(folder: Path) -> dict[int, NodeSettings]:
+    """Three sites with three classes each, of which no two are alike; and the same pooled, for the simulator."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    x, y = digits.images.astype(np.float32)[:, None] / 16, digits.target
+    pooled: dict[str, list[Any]] = {key: [] for key in ("x", "y", "x_test", "y_test", "client")}
+    nodes = {}
+    for site in range(3):
+        here = np.flatnonzero(np.isin(y, [3 * site, 3 * site + 1, 3 * site + 2]))
+        parts = {"x": x[here[20:]], "y": y[here[20:]], "x_test": x[here[:20]], "y_test": y[here[:20]]}
+        np.savez(folder / f"site{site}.npz", **parts)
+        for key, value in (parts | {"client": np.full(len(here) - 20, site)}).items():
+            pooled[key].append(value)
+        nodes[100 + site] = NodeSettings((site,), str(folder / f"site{site}.npz"), folder / f"node{site}")
+    np.savez(folder / "pooled.npz", **{key: np.concatenate(value) for key, value in pooled.items()})
+    return nodes
+
+
+def own_recipe(**data: Any) -> config.Recipe:
+    return config.parse(
+        {
+            "name": "own",
+            "data": {"name": "npz"} | data,
+            "model": {"name": "mlp", "hidden": [12]},
+            "train": {"rounds": 3, "local_steps": 5, "batch_size": 8, "cohort": 1},
+            "compare": [{"label": "FedBR", "methods": [{"name": "fedbr", "mean_of": 8}]}],
+        }
+    )
+
+
+def test_sites_train_and_test_on_their_own_samples(tmp_path: Path) -> None:
+    """As the simulator does with the same samples pooled, to the bit; and the server never has one of them."""
+    nodes = own_sites(tmp_path)
+    experiment.run(own_recipe(path=str(tmp_path / "pooled.npz"), partition="domains"), tmp_path / "here")
+    wires = Wires(nodes)
+    there = serve(wires, own_recipe(clients=3), tmp_path / "there", QUICK)["runs"][0]
+    assert weights(tmp_path / "there") == weights(tmp_path / "here")
+    here = json.loads((tmp_path / "here" / "results.json").read_text())["runs"][0]
+    assert there["accuracy"]["final"] == pytest.approx(here["accuracy"]["final"])  # sites of one size
+    assert there["split"]["sizes"] == here["split"]["sizes"]
+    assert there["split"]["effective_classes"] == here["split"]["effective_classes"]
+
+
+def test_a_site_with_damaged_data_is_named_and_left_out(tmp_path: Path) -> None:
+    nodes = own_sites(tmp_path)
+
+    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
+        if line and line["round"] == 1:
+            file = Path(nodes[101].data)
+            file.write_bytes(file.read_bytes()[:2000])
+
+    serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=watch)
+    assert clients(tmp_path / "o") == [[0, 1, 2], [0, 2], [0, 2]]
+    assert "client 1: not used" in log(tmp_path / "o")
+    assert "not an .npz of plain arrays" in log(tmp_path / "o")
+
+
+def test_a_site_with_other_samples_than_at_the_start_is_refused(tmp_path: Path) -> None:
+    nodes = own_sites(tmp_path)
+
+    class Stop(BaseException):
+        pass
+
+    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
+        if line and line["round"] == 1:
+            raise Stop
+
+    with pytest.raises(Stop):
+        serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=watch)
+    nodes[101] = NodeSettings((1,), str(tmp_path / "site2.npz"), tmp_path / "node1")
+    serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK)
+    assert clients(tmp_path / "o") == [[0, 1, 2], [0, 2], [0, 2]]
+    assert "has other samples than when the run began" in log(tmp_path / "o")
