@@ -397,8 +397,8 @@ def test_gradient_of_l_con_is_that_of_finite_differences(projection: bool, tau2:
     seen = leaves
     if projection:
         seen = torch.stack([project(theta, z) for theta, z in zip(theta_leaves, leaves, strict=True)])
-    pair = torch.cat([seen[:, :n], seen[:, 2 * n :]], dim=1)
-    losses = fedbr.FedBR(**s)._l_con(pair, seen[:, n : 2 * n])
+    pseudo, near, local = torch.split(seen, n, dim=1)
+    losses = fedbr.FedBR(**s)._l_con(pseudo, local, near)
     values = losses.tolist()  # one for each client
     wanted = [leaves, *itertools.chain(*theta_leaves)] if projection else [leaves]
     slopes = torch.autograd.grad(losses.sum(), wanted)
@@ -430,6 +430,5 @@ def test_l_con_does_not_overflow() -> None:
     """Where exp(tau * similarity) is infinite, the loss is still the difference of the two exponents, or 0."""
     a, b = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64)
     method = fedbr.FedBR(**(DEFAULTS | {"tau1": 5000.0, "tau2": 4000.0, "projection": False}))
-    pair = torch.stack([torch.stack([a, a]), torch.stack([a, b])])  # local is like pseudo; global is
-    near = torch.stack([b[None], a[None]])
-    assert method._l_con(pair, near).tolist() == [4000.0, 0.0]
+    pseudo, local, near = (torch.stack(t)[:, None] for t in ([a, a], [a, b], [b, a]))  # local is like it; global is
+    assert method._l_con(pseudo, local, near).tolist() == [4000.0, 0.0]
