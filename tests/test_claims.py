@@ -75,7 +75,7 @@ def test_a_round_costs_what_its_clients_cost_not_what_all_do() -> None:
 @pytest.mark.bench
 @pytest.mark.skipif(usable_cores() < 2, reason="two cores are wanted")
 def test_a_sweep_of_short_runs_keeps_both_cores_busy(tmp_path: Path) -> None:
-    recipe = config.load("digits", ["train.rounds=12", "train.seeds=0,1,2,3"], ["fedprox", "fedbr", "mixup"])
+    recipe = config.load("digits", ["train.rounds=5", "train.seeds=0,1,2,3"], ["fedprox", "fedbr", "mixup"])
     seconds = {}
     for workers in (1, 2):
         begun = time.perf_counter()
