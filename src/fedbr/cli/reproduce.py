@@ -12,7 +12,7 @@ from . import leave
 from .run import FRESH, SET, WORKERS
 
 TABLE = typer.Argument("")
-SCALE = typer.Option("cpu", "--scale", help="cpu: under 40 minutes on two cores. paper: as in the paper, GPU days.")
+SCALE = typer.Option("cpu", "--scale", help="cpu: a size for two cores. paper: as in the paper, GPU days.")
 SEEDS = typer.Option(None, "--seeds", metavar="0,1,2", help="Seeds; default: as many as the time allows.")
 OUT = typer.Option(None, "--out", metavar="DIR", help="Folder of the results; default: runs/paper/<table>-<scale>.")
 LIST = typer.Option(False, "--list", help="Say what there is, what it costs and what data it needs.")

@@ -80,7 +80,7 @@ def _scaled(
             values["metrics"]["bias_every"] = 1
         return config.override(values, chosen)
 
-    ours = recipe(size, [*part.set, *overrides])
+    ours = recipe(size, [*part.set, *(part.cpu if scale == "cpu" else ()), *overrides])
     theirs = recipe("paper", part.set)
     return Scaled(part, ours, _changes(theirs, ours), why)
 

@@ -24,6 +24,7 @@ class Part:
     columns: Sequence[str]
     targets: Sequence[float] = ()
     set: Sequence[str] = ()
+    cpu: Sequence[str] = ()  # the same at the size for two cores only
     first: Sequence[str] = ()
 
     @property
