@@ -100,6 +100,6 @@ def show_paper_tables() -> None:
         column.justify = "left"
     console.print(listed)
     console.print(
-        "\n--scale cpu is made to end in under 40 minutes on two cores; --scale paper trains 400 to 1,000 rounds of the "
-        "full models, for which one wants a GPU. Both say how long they will take before they start."
+        "\n--scale cpu is made to end in under 40 minutes on two cores; --scale paper trains 400 to 1,000 rounds of "
+        "the full models, for which one wants a GPU. Both say how long they will take before they start."
     )
