@@ -1,5 +1,6 @@
 """The bench measures what it says: everybody does the same steps in turn, and bytes are as listed."""
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -35,6 +36,23 @@ def test_a_mistake_ends_the_race_and_local_runs_in_it() -> None:
     with pytest.raises(KeyError, match="the mistake"):
         bench.measure(work, 1, [("FedAvg", []), ("clumsy", [Clumsy()])])
     assert bench.measure(work, 1, [("Local", [fedbr.Local()])])[1][0].median > 0
+
+
+def test_few_and_many_clients_are_timed_in_turn_and_memory_is_seen() -> None:
+    found = bench.scale(replace(bench.CROWD, clients=300, rounds=3), 2)
+    assert {clients: len(values) for clients, values in found.seconds.items()} == {200: 2, 300: 2}
+    few, many = found.seconds.values()
+    assert min(b / a for a, b in zip(few, many, strict=True)) <= found.ratio
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the kernel's books")
+def test_memory_that_was_given_back_is_still_seen() -> None:
+    before = bench._memory("VmRSS")
+    bench._forget_most_memory()
+    assert abs(bench._memory("VmHWM") - before) < 10e6
+    held = bytearray(b"x" * 100_000_000)
+    del held
+    assert bench._memory("VmHWM") - before > 90e6
 
 
 def test_the_listed_traffic_is_what_is_sent() -> None:

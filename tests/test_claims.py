@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import statistics
 import time
 from dataclasses import replace
@@ -58,18 +57,10 @@ def test_two_workers_take_little_more_than_half_the_time() -> None:
 @pytest.mark.bench
 def test_a_round_costs_what_its_clients_cost_not_what_all_do() -> None:
     """100 clients of 200, and of 10,000: the same time, and no more memory than the samples take."""
-    few = replace(bench.MANY, shape=(64,), batch_size=16, samples=20, rounds=40, clients=200)
-    many = replace(few, clients=10_000)
-    seconds: dict[int, list[float]] = {200: [], 10_000: []}
-    worlds = {work.clients: (work, bench.samples(work)) for work in (few, many)}
-    for work, clients in worlds.values():  # libraries, caches
-        bench.fedbr_rounds(replace(work, rounds=2), clients, [])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for _ in range(3):
-        for work, clients in worlds.values():
-            seconds[work.clients] += bench.fedbr_rounds(work, clients, []).seconds_train[1:]
-    assert statistics.median(seconds[10_000]) <= 1.15 * statistics.median(seconds[200])
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 * 1024  # kilobytes
+    found = bench.scale(bench.CROWD, 3)
+    assert found.ratio <= 1.15
+    assert found.memory[-1] < 400e6
+    assert found.memory[-1] - found.memory[0] < 20e6  # flat
 
 
 @pytest.mark.bench

@@ -6,8 +6,10 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -58,6 +60,7 @@ PAPER_CNN = Workload("cnn", {"width": 1.0}, (1, 28, 28), clients=2, local_steps=
 MLP = Workload("mlp", {"hidden": [64]}, (784,), clients=10, local_steps=50, batch_size=64, rounds=6, lockstep=False)
 MANY = replace(MLP, clients=1000, each=100, local_steps=5, samples=60, rounds=8)
 WORKLOADS = {"cnn": PAPER_CNN, "mlp": MLP, "mlp-1000": MANY}
+CROWD = replace(MANY, shape=(64,), batch_size=16, samples=20, clients=10_000, rounds=200)  # digits-sized samples
 
 Stacks = Sequence[tuple[str, list[Method]]]
 
@@ -129,6 +132,47 @@ def workers(work: Workload, repeats: int, counts: Sequence[int] = (1, 2)) -> dic
         for count in counts:
             found[count].append(fedbr_rounds(work, clients, [], count).seconds_train[1])
     return found
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a round costs when few and when many clients could have been drawn for it."""
+
+    seconds: dict[int, list[float]]  # number of clients -> median wall seconds of a round, one per repetition
+    memory: list[int]  # most bytes above the samples, one per repetition; Linux only
+
+    @property
+    def ratio(self) -> float:
+        few, many = (self.seconds[clients] for clients in sorted(self.seconds))
+        return statistics.median(b / a for a, b in zip(few, many, strict=True))
+
+
+def scale(work: Workload, repeats: int, few: int = 200) -> Scale:
+    """Time the same rounds with a few clients and with all of a workload's, in turn."""
+    worlds = [(w, samples(w)) for w in (replace(work, clients=few), work)]
+    for world, clients in worlds:  # libraries, caches
+        fedbr_rounds(replace(world, rounds=2), clients, [])
+    before, found = _memory("VmRSS"), Scale({world.clients: [] for world, _ in worlds}, [])
+    for _ in range(repeats):
+        _forget_most_memory()
+        for world, clients in worlds:
+            found.seconds[world.clients].append(statistics.median(fedbr_rounds(world, clients, []).seconds_train))
+        found.memory.append(_memory("VmHWM") - before)
+    return found
+
+
+def _memory(key: str) -> int:
+    """Return bytes from the kernel's books: VmRSS (now) or VmHWM (the most since it was told to forget); 0 elsewhere."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(key))
+
+
+def _forget_most_memory() -> None:
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 class Turns:

@@ -15,7 +15,10 @@ REPEATS = typer.Option(3, "--repeats", min=1, help="Timed repetitions.")
 STEPS = typer.Option(10, "--steps", min=1, help="Local steps of each of the two clients of the CNN.")
 METHODS = typer.Option([], "--methods", help="Stacks to time, such as: fedavg fedbr mixup+fedbr.")
 WORKLOAD = typer.Option(
-    [], "--workload", help="Only these: cnn, mlp, mlp-1000, workers (the CNN with one and two processes)."
+    [],
+    "--workload",
+    help="Only these: cnn, mlp, mlp-1000, workers (the CNN with one and two processes), "
+    "scale (100 clients of 200, and of 10,000).",
 )
 JSON = typer.Option(False, "--json", help="Print the figures as JSON.")
 
@@ -35,9 +38,10 @@ def bench(
     from ..results.environment import environment
 
     works = timing.WORKLOADS | {"cnn": replace(timing.PAPER_CNN, local_steps=steps)}
+    known = [*works, "workers", "scale"]
     for name in workload:
-        if name not in (*works, "workers"):
-            raise unknown("--workload", name, [*works, "workers"])
+        if name not in known:
+            raise unknown("--workload", name, known)
     stacks = timing.usual()
     if methods:
         stacks = [(stack.label, stack.build()) for stack in parse({"compare": [short(m) for m in methods]}).compare]
@@ -62,6 +66,15 @@ def bench(
         if not json_:
             print("\nwall time of a round of the CNN, 4 clients: ", end="")
             print(f"1 worker {one:.2f} s, 2 workers {two:.2f} s, ratio {ratio:.2f}")
+    if "scale" in workload or not workload:
+        scale = timing.scale(timing.CROWD, repeats)
+        found["scale"] = {"seconds": scale.seconds, "ratio": scale.ratio, "memory": scale.memory}
+        if not json_:
+            few, many = (1000 * statistics.median(values) for values in scale.seconds.values())
+            memory = ", ".join(f"{value / 1e6:.0f}" for value in scale.memory)
+            print(f"\nwall time of a round of 100 clients, {timing.CROWD.rounds} rounds: ", end="")
+            print(f"of 200 {few:.1f} ms, of 10,000 {many:.1f} ms, ratio {scale.ratio:.2f}")
+            print(f"memory above the samples, the most of each repetition: {memory} MB")
     if json_:
         print(json.dumps(found, indent=1))
     return 0

@@ -110,9 +110,11 @@ class Federation:
     @property
     def label_mix(self) -> Tensor:
         """The share of each class among each client's training samples: [clients, classes]."""
-        y = self.train.samples.y
-        counts = [torch.bincount(y[torch.from_numpy(p)], minlength=self.num_classes) for p in self.train.parts.values()]
-        return torch.stack([c / c.sum() for c in counts])
+        parts = list(self.train.parts.values())
+        owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        cells = owners * self.num_classes + self.train.samples.y.numpy()[np.concatenate(parts)]
+        counts = np.bincount(cells, minlength=len(parts) * self.num_classes).reshape(len(parts), -1)
+        return torch.from_numpy(counts) / torch.from_numpy(counts.sum(axis=1, keepdims=True))
 
     def some_tests(self, size: int | None, seed: int) -> list[Samples]:
         """Return about so many samples of every test set, the same share of each class; nothing if that is all."""
