@@ -19,7 +19,7 @@ from . import experiment, models
 from .assembly import assemble, connect
 from .backends.pool import WorkerPool
 from .backends.process import one_thread
-from .config import TrainConfig
+from .config import MetricsConfig, TrainConfig
 from .core.cohort import choose
 from .core.data import Spec
 from .core.errors import InputError, unknown
@@ -57,6 +57,15 @@ class Run:
         return [line["loss"] for line in self.lines]
 
     @property
+    def bias(self) -> list[dict[str, Any]]:
+        """How biased the clients' models were before they were averaged, one entry per round that was looked at."""
+        return [
+            {"round": line["round"], "accuracy_local": line["accuracy_local"], **line["bias"]}
+            for line in self.lines
+            if "bias" in line
+        ]
+
+    @property
     def seconds_train(self) -> list[float]:
         """Wall time of training, one value a round."""
         return [line["seconds_train"] for line in self.lines]
@@ -82,6 +91,7 @@ def train(
     aggregate: Literal["uniform", "samples"] = "uniform",
     evaluate_every: int = 1,
     evaluate_samples: int | None = None,
+    bias_every: int = 0,
     workers: int = 1,
     seed: int = 0,
     cohort: int | Literal["auto"] = "auto",
@@ -94,11 +104,13 @@ def train(
 
     ``model`` is a name of the table (with ``model_options`` such as width=0.25) or a module of yours, which is
     copied and starts from the weights that it has. ``methods`` act in the listed order; none is FedAvg.
+    ``bias_every``: rounds between tests of every client's own model, whose figures come as ``Run.bias``.
     With ``workers`` above 1, call it under ``if __name__ == "__main__":`` as for every Python process pool.
     A loss that is no longer finite raises ``fedbr.Diverged``.
     """
     given = {name: value for name, value in locals().items() if name in TrainConfig.model_fields}
     settings = validated(TrainConfig, given | {"seeds": [seed]}, "train")
+    bias_every = validated(MetricsConfig, {"bias_every": bias_every}, "train").bias_every
     if not isinstance(workers, int) or workers < 1:
         raise InputError(f"workers = {workers!r}: must be a whole number of at least 1")
     if not isinstance(federation, Federation):
@@ -125,7 +137,8 @@ def train(
         cohort = choose(job.model, job.spec, settings.cohort)
         backend = connect(job, federation, cohort, pool, settings.evaluate_samples)
         lines = []
-        for line in experiment.rounds(server, backend, federation, 1, settings.rounds, settings.evaluate_every):
+        every = (settings.evaluate_every, bias_every)
+        for line in experiment.rounds(server, backend, federation, 1, settings.rounds, *every):
             lines.append(line)
             backend.states.tidy()
     kept = server.models(backend.states)

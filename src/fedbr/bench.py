@@ -162,7 +162,7 @@ def scale(work: Workload, repeats: int, few: int = 200) -> Scale:
 
 
 def _memory(key: str) -> int:
-    """Return bytes from the kernel's books: VmRSS (now) or VmHWM (the most since it was told to forget); 0 elsewhere."""
+    """Return bytes in the kernel's books: VmRSS (now) or VmHWM (the most since told to forget); else 0."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

@@ -63,6 +63,16 @@ def test_looking_changes_nothing(federation: fedbr.Federation) -> None:
     assert timeless(looked) == timeless(play(federation, [fedbr.FedBR(mean_of=2)], 0))
 
 
+def test_the_python_interface_looks_too(federation: fedbr.Federation) -> None:
+    short: dict[str, Any] = {"rounds": 3, "local_steps": 2, "batch_size": 8}
+    run = fedbr.train(federation, "mlp", bias_every=2, **short)
+    assert [entry["round"] for entry in run.bias] == [2, 3]
+    assert all(0 <= entry["accuracy_local"] <= 1 and 0 <= entry["entropy"] <= 1 for entry in run.bias)
+    assert fedbr.train(federation, "mlp", **short).bias == []
+    with pytest.raises(fedbr.InputError, match=r"train.bias_every = -1"):
+        fedbr.train(federation, "mlp", bias_every=-1)
+
+
 def test_workers_see_the_same(federation: fedbr.Federation) -> None:
     with WorkerPool(2) as pool:
         for methods in ([fedbr.FedBR(mean_of=2)], [fedbr.Local()]):
