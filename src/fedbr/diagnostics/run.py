@@ -108,13 +108,14 @@ def examine(case: Case, options: Options, workers: int = 1, watch: Watch = lambd
         everybody, start = weights(case, options, lambda: watch("central training", 0, stages))
         job = prepared(case.model, everybody, [], federation, train, case.seed)
         (before,) = outputs(job, [everybody], probe.x)
-        sides, after = [], {}
+        sides, after, averaged = [], {}, None
         for i, (label, methods) in enumerate(case.sides.items()):
             watch(label, bool(options.pretrain) + i, stages)
             job = prepared(case.model, start, methods, federation, train, case.seed)
             local, aggregated = local_round(job, federation, chosen, case.round, pool)
             *each, whole = outputs(job, [*local, aggregated], probe.x)
             after[label] = each[chosen.index(shown)]
+            averaged = averaged or whole
             products = {name: gram(job.model.weights(), local, name) for name in trained(job.model)}
             sides.append(
                 {
@@ -135,7 +136,8 @@ def examine(case: Case, options: Options, workers: int = 1, watch: Watch = lambd
         "methods": sides,
         "seconds": time.perf_counter() - begun,
     }
-    return Diagnosis(numbers, _view(case, shown, whose, probe, before, after))
+    assert averaged is not None  # a case has sides
+    return Diagnosis(numbers, _view(case, shown, whose, probe, (before, after, averaged)))
 
 
 def weights(case: Case, options: Options, announce: Callable[[], None]) -> tuple[State, State]:
@@ -173,7 +175,9 @@ def _about(
     }
 
 
-def _view(case: Case, shown: int, whose: list[Known], probe: Probe, before: Output, after: dict[str, Output]) -> View:
+def _view(
+    case: Case, shown: int, whose: list[Known], probe: Probe, found: tuple[Output, dict[str, Output], Output]
+) -> View:
     own = next(one for one in whose if one.client == shown)
     names = case.federation.class_names or [str(c) for c in range(case.federation.num_classes)]
-    return View(shown, probe.x, probe.y, own.seen, own.unseen, list(names), before, after, case.seed)
+    return View(shown, probe.x, probe.y, own.seen, own.unseen, list(names), *found, case.seed)

@@ -26,6 +26,7 @@ SEEN, UNSEEN = "#0072b2", "#d55e00"
 GREY = "0.85"
 TICKS = 20  # classes up to which each is named
 LAYERS = 24  # beyond, the matrices only
+GLOBAL, AVERAGED = "\0global", "\0averaged"  # models on a map, beside those with the labels of methods
 
 Rounds = Mapping[str, Sequence[Mapping[str, Any]]]  # label -> lines of metrics.jsonl
 Map = NDArray[np.float64]
@@ -35,7 +36,7 @@ def draw(numbers: Mapping[str, Any], view: View, target: Path, rounds: Rounds) -
     """Write all figures that there is something to show in."""
     with _style():
         if view.unseen and bool(_of(view, view.unseen).any()) and bool(_of(view, view.seen).any()):
-            picked = _picked(view, POINTS // (1 + len(view.after)))
+            picked = _picked(view, POINTS // (2 + len(view.after)))
             maps = _maps(view, picked)
             _save(features(numbers, view, picked, maps), target / "features")
             _save(before_after(numbers, view, picked, maps), target / "before-after")
@@ -48,22 +49,25 @@ def draw(numbers: Mapping[str, Any], view: View, target: Path, rounds: Rounds) -
 
 
 def features(numbers: Mapping[str, Any], view: View, picked: Tensor, maps: Mapping[str, Map]) -> Figure:
-    """Draw the paper's three panels for the first method: F_g(X1), F_i(X1), F_i(X2)."""
+    """Draw the paper's panels for the first method: F_g(X1), F_i(X1), F_i(X2), and the averaged model's."""
     from matplotlib.figure import Figure
 
     label = next(iter(view.after))
-    figure = Figure(figsize=(10.5, 4.1), layout="constrained")
-    axes = figure.subplots(1, 3)
-    own = _client(numbers, label, view.client)
+    figure = Figure(figsize=(13.5, 4.1), layout="constrained")
+    axes = figure.subplots(1, 4)
+    own, accuracy = _client(numbers, label, view.client), numbers["methods"][0]["accuracy_aggregated"]
     words = (
         "seen classes, global model",
         f"the same samples, local model: shift {own['shift_seen']:.2f}\ngrey: where the global model has them",
         f"unseen classes, local model: silhouette {own['silhouette']:.2f}\ngrey: where it has the seen ones",
+        f"all classes, mean of the clients' models: {100 * accuracy:.0f} % right",
     )
-    for panel, what, text in zip(axes, _panels(view, label), words, strict=True):
+    everything = sorted((*view.seen, *view.unseen))
+    last = Panel("$\\bar{F}(X_1, X_2)$", AVERAGED, everything, None)
+    for panel, what, text in zip(axes, (*_panels(view, label), last), words, strict=True):
         _scatter(panel, view, picked, maps, what)
         panel.set_title(f"{what.name}\n{text}")
-    _legend(figure, view, sorted((*view.seen, *view.unseen)))
+    _legend(figure, view, everything)
     figure.suptitle(f"Client {view.client} before and after local training with {label}; one t-SNE map, same axes")
     return figure
 
@@ -213,11 +217,11 @@ def _picked(view: View, most: int) -> Tensor:
 
 
 def _maps(view: View, picked: Tensor) -> dict[str, Map]:
-    """Project the features of all models, scaled to length 1, with one t-SNE; the global model's are under ""."""
+    """Project the features of all models, scaled to length 1, with one t-SNE."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # no type information is published
 
-    sides = {"": view.before, **view.after}
+    sides = {GLOBAL: view.before, **view.after, AVERAGED: view.averaged}
     rows = torch.cat([torch.nn.functional.normalize(out.features[picked], dim=1) for out in sides.values()])
     seed = int(stream(view.seed, "diagnose", "t-SNE").integers(2**31))
     tsne = TSNE(2, perplexity=min(30.0, (len(rows) - 1) / 3), init="pca", random_state=seed)
@@ -238,8 +242,8 @@ class Panel(NamedTuple):
 def _panels(view: View, label: str) -> list[Panel]:
     local = f"$F_{{{view.client}}}"
     return [
-        Panel("$F_g(X_1)$", "", view.seen, None),
-        Panel(f"{local}(X_1)$", label, view.seen, ""),
+        Panel("$F_g(X_1)$", GLOBAL, view.seen, None),
+        Panel(f"{local}(X_1)$", label, view.seen, GLOBAL),
         Panel(f"{local}(X_2)$", label, view.unseen, label),
     ]
 

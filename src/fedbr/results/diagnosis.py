@@ -18,7 +18,8 @@ from .store import dump
 FOLDER = "diagnosis"  # inside a result folder
 FIGURES = {  # file -> what it shows
     "features": "Features of the same samples on one t-SNE map: under the global model, and under a client's model "
-    "after local training with FedAvg; of classes that the client has seen (X1) and of others (X2)",
+    "after local training with FedAvg, of classes that the client has seen (X1) and of others (X2); and of all classes "
+    "under the mean of the clients' models",
     "classifier": "What the classifiers say of samples of unseen classes: of one sample, and of all of them",
     "before-after": "The same with each method, from the same global weights, on one t-SNE map",
     "predictions": "What every client's model predicts on balanced test samples; framed: classes that it has seen",
@@ -39,6 +40,7 @@ class View:
     classes: Sequence[str]
     before: Output  # the global model's
     after: Mapping[str, Output]  # label -> the client's model's
+    averaged: Output  # that of the mean of all clients' models, of the first label
     seed: int
 
 
