@@ -127,7 +127,7 @@ class Own(Section):
 class Stack(Section):
     """One side of a comparison: a label and the methods in the order in which they act."""
 
-    label: str = Field(min_length=1, max_length=60)
+    label: str = Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]+$")
     methods: list[dict[str, Any]] = []
     train: Own | None = None
     tuned: bool | None = None  # whether its parameters were chosen by a search; None: nothing is said

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedbr import config, experiment
-from fedbr.results import tables
+from fedbr.results import tables, verdicts
 from fedbr.results.report import write_report
 
 
@@ -57,6 +57,49 @@ def test_targets_that_were_not_reached_make_bounds() -> None:
         "20.0 points below"
         in tables.sentences(results(run("FedAvg", 0, 0.9, 4, []), run("FedBR", 0, 0.7, None, ["b"])))[0]
     )
+
+
+def compared(*runs: dict[str, Any]) -> dict[str, Any]:
+    """Return results whose recipe has the stacks that there are runs of."""
+    found = results(*runs)
+    found["recipe"]["compare"] = [{"label": label} for label in dict.fromkeys(run["label"] for run in runs)]
+    return found
+
+
+def of(stacks: dict[str, dict[int, float | None]]) -> list[str]:
+    """Return the headline of stacks, the first without methods, with so high an accuracy on every finished seed."""
+    runs = [
+        run(label, seed, top5 or 0.0, 3, ["x"] if i else [], finished=top5 is not None)
+        for i, (label, seeds) in enumerate(stacks.items())
+        for seed, top5 in seeds.items()
+    ]
+    return verdicts.headline(compared(*runs))
+
+
+def test_a_base_that_is_the_best() -> None:
+    head = of({"FedAvg": {0: 0.9, 1: 0.8}, "b": {0: 0.5, 1: 0.6}, "c": {0: 0.4, 1: 0.5}})
+    assert head[1].startswith("In its 5 best rounds b is 30.0 points below FedAvg")
+    assert head[2] == "FedAvg has the highest mean of 3 stacks."
+
+
+def test_stacks_with_fewer_seeds_do_not_win_by_them() -> None:
+    head = of({"FedAvg": {0: 0.9, 1: 0.5, 2: 0.4}, "b": {0: 0.95, 1: 0.6, 2: 0.5}, "c": {0: 0.85, 1: None, 2: None}})
+    assert head[1].startswith("In its 5 best rounds b is 8.3 points above FedAvg")
+    assert head[2] == "b is the furthest above FedAvg of what can be compared; not all stacks have the same seeds."
+    (early,) = of({"FedAvg": {0: None}, "b": {0: 0.95}, "c": {0: 0.85}})
+    assert early.startswith("FedAvg, with which the others would be compared, is not finished yet. b reaches 80 %")
+
+
+def test_who_diverged_has_no_figure_and_is_not_ahead() -> None:
+    at = {"round": 4, "client": 1, "what": "x"}
+    runs = [run("FedAvg", seed, 0.5, 3, []) for seed in (0, 1, 2)]
+    runs += [run("b", seed, 0.8 + seed / 100, 2, ["x"]) for seed in (0, 1)]
+    found = compared(*runs, run("b", 2, 0.9, 1, ["x"], diverged=True, diverged_at=at))
+    assert verdicts.paired_table(found)[1][0][4] == "diverged on 1 of 3"
+    assert verdicts.left_out(found) == ["b: seed 2 is left out, as it or FedAvg has not finished there or diverged."]
+    cells = tables.compare(found)[1][1]
+    assert cells[1] == "80.5 ± 0.7"
+    assert cells[4] == "2 ± 0 (2 of 3)"
 
 
 def test_diverged_runs_are_marked() -> None:

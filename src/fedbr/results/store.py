@@ -203,6 +203,8 @@ class ResultFolder:
         with contextlib.suppress(InputError):  # an older version's recipe: what it did not know has its default
             there = tomllib.loads(parse(there).to_toml())
         here = tomllib.loads(self.recipe.to_toml())
+        for stack in (*there.get("compare", []), *here["compare"]):
+            stack.pop("tuned", None)  # a remark that changes no run
         if there != here:
             key, *values = next(differences(there, here))
             old, new = map(reprlib.repr, values)

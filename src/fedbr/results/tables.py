@@ -31,13 +31,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Row:
+    """A stack and its runs. One that diverged has no figure, however good its rounds were before: its model is lost."""
+
     label: str
     runs: Sequence[dict[str, Any]]
     target: float
     rounds_planned: int
 
     def figure(self, get: Callable[[dict[str, Any]], float | None]) -> Figure | None:
-        return Figure.of(get(run) for run in self.runs)
+        return Figure.of(get(run) for run in self.runs if not run["diverged"])
 
     @property
     def reached(self) -> list[int]:
@@ -45,9 +47,9 @@ class Row:
         return [r for run in self.runs if (r := self.round_of(run)) is not None]
 
     def round_of(self, run: dict[str, Any]) -> int | None:
-        """Return the round in which a run reached the target."""
+        """Return the round in which a run reached the target; one that diverged did not."""
         found: int | None = run["rounds_to"][str(self.target)]
-        return found
+        return None if run["diverged"] else found
 
     @property
     def diverged(self) -> list[dict[str, Any]]:
@@ -70,7 +72,7 @@ class Row:
 
     def by_seed(self, key: str) -> dict[int, float | None]:
         """Return a figure of accuracy of every seed."""
-        return {run["seed"]: run["accuracy"][key] for run in self.runs}
+        return {run["seed"]: None if run["diverged"] else run["accuracy"][key] for run in self.runs}
 
 
 def rows(results: dict[str, Any]) -> list[Row]:
@@ -204,9 +206,18 @@ def about(results: dict[str, Any]) -> str:
         f"{data['name']}{unseen}: {sum(runs[0]['split']['sizes']):,} samples, {count} clients{part}, "
         f"{data['partition']}{alpha}, {statistics.fmean(effective):.1f} effective classes each; "
         f"{recipe['model']['name']}{options}; "
-        f"{train['rounds']} rounds of {train['local_steps']} steps of {train['batch_size']}, lr {train['lr']:g}, "
+        f"{train['rounds']} rounds of {train['local_steps']} steps of {train['batch_size']}, lr {_rates(recipe)}, "
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}{some}"
     )
+
+
+def _rates(recipe: dict[str, Any]) -> str:
+    """Say the learning rate, and that of each stack that has one of its own."""
+    common = recipe["train"]["lr"]
+    rates = {s["label"]: s.get("train", {}).get("lr", common) for s in recipe["compare"]}
+    if len(set(rates.values())) == 1:
+        return f"{next(iter(rates.values())):g}"
+    return ", ".join(f"{rate:g} ({label})" for label, rate in rates.items())
 
 
 def _plain(value: Any) -> str:

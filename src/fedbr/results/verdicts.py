@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +14,24 @@ FIGURES = ("top5", "final", "worst_top5")
 
 def headline(results: dict[str, Any]) -> list[str]:
     """Say in words what came out: the best stack against FedAvg (or the first), and how sure that is."""
-    found = [row.finished for row in rows(results) if row.finished.runs]
-    if not found:
+    found = [row.finished for row in rows(results)]
+    if not any(row.runs for row in found):
         return ["No run is finished yet."]
-    base = base_of(found)
-    if len(found) == 1:
-        return [f"{_arrival(base)}, {_level(base)}. There is nothing finished to compare it with."]
-    best = max((row for row in found if row is not base), key=_mean)
-    return [_race(*_same_seeds(best, base)), _gain(best, base), *_rank(best, base, found)]
+    base = found[[row.label for row in found].index(base_of(rows(results)).label)]
+    gains = {row.label: pair for row in found if row is not base and (pair := _paired(row, base, "top5"))}
+    if not gains:
+        return [_alone(base, found)]
+    best = max((row for row in found if row.label in gains), key=lambda row: gains[row.label].mean)
+    return [_race(*_same_seeds(best, base)), _gain(best, base), *_rank(best, base, found, gains)]
+
+
+def _alone(base: Row, found: Sequence[Row]) -> str:
+    """Say what there is while nothing can be compared."""
+    if _mean(base) is not None:
+        return f"{_arrival(base)}, {_level(base)}. There is nothing finished to compare it with."
+    fate = "diverged on every seed" if base.diverged and len(base.diverged) == len(base.runs) else "is not finished yet"
+    others = [f"{_arrival(row)}, {_level(row)}" for row in found if row is not base and _mean(row) is not None]
+    return ". ".join([f"{base.title}, with which the others would be compared, {fate}", *others]) + "."
 
 
 def _same_seeds(*sides: Row) -> list[Row]:
@@ -58,16 +68,23 @@ def _cells(row: Row, pair: Paired | None, *others: Paired | None) -> list[str]:
         _points(pair),
         _interval(pair),
         f"{pair.wins} of {len(pair.seeds)}{ties}",
-        "undecided" if pair.verdict == UNDECIDED else pair.verdict,
+        _said(row, pair),
         *more,
     ]
+
+
+def _said(row: Row, pair: Paired) -> str:
+    """Give the verdict; who diverged is not ahead, whatever the other seeds say."""
+    if row.diverged:
+        return f"diverged on {len(row.diverged)} of {len(row.runs)}"
+    return "undecided" if pair.verdict == UNDECIDED else pair.verdict
 
 
 def left_out(results: dict[str, Any]) -> list[str]:
     """Say which seeds the paired table does without."""
     base = base_of(found) if (found := rows(results)) else None
     return [
-        f"{row.label}: {_seeds(pair.left_out)} left out, as it or {base.label} has not finished there."
+        f"{row.label}: {_seeds(pair.left_out)} left out, as it or {base.label} has not finished there or diverged."
         for row, pair in pairs(results, "top5")
         if base and pair and pair.left_out
     ]
@@ -78,9 +95,13 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _paired(row: Row, base: Row, key: str) -> Paired | None:
-    """Pair what is finished; a seed that has only begun counts as one that is lacking."""
-    mine, theirs = ({r["seed"]: r["accuracy"][key] if r["finished"] else None for r in s.runs} for s in (row, base))
-    return paired(mine, theirs)
+    """Pair what is finished; a seed that has only begun, or diverged, counts as one that is lacking."""
+    done = [{run["seed"] for run in side.runs if run["finished"]} for side in (row, base)]
+    both = [
+        {s: v if s in has else None for s, v in x.by_seed(key).items()}
+        for x, has in zip((row, base), done, strict=True)
+    ]
+    return paired(*both)
 
 
 def _points(pair: Paired) -> str:
@@ -96,9 +117,9 @@ def _interval(pair: Paired) -> str:
     return f"[{', '.join(_bounds(pair.interval))}]" if pair.interval else "-"
 
 
-def _mean(row: Row) -> float:
+def _mean(row: Row) -> float | None:
     figure = row.figure(lambda run: run["accuracy"]["top5"])
-    return figure.mean if figure else -1.0
+    return figure.mean if figure else None
 
 
 def _level(row: Row) -> str:
@@ -153,12 +174,16 @@ def _gain(row: Row, base: Row) -> str:
     return f"{said}{doubt} (95 % interval {low} to {high}; ahead on {pair.wins} of {len(pair.seeds)} seeds)."
 
 
-def _rank(best: Row, base: Row, found: Sequence[Row]) -> list[str]:
+def _rank(best: Row, base: Row, found: Sequence[Row], gains: Mapping[str, Paired]) -> list[str]:
     """With more than two stacks, say why this one is in the headline and who cannot be told from it."""
     others = [row for row in found if row is not best and row is not base]
     if not others:
         return []
-    if _mean(base) > _mean(best):
+    whole = len({pair.seeds for pair in gains.values()}) == 1 and len(gains) == len(found) - 1
+    if not whole:
+        said = "is the furthest above" if gains[best.label].mean > 0 else "is the least below"
+        return [f"{best.title} {said} {base.title} of what can be compared; not all stacks have the same seeds."]
+    if gains[best.label].mean < 0:
         return [f"{base.title} has the highest mean of {len(found)} stacks."]
     against = [pair for row in others if (pair := _paired(row, best, "top5"))]
     close = sum(pair.verdict == UNDECIDED for pair in against)
