@@ -15,7 +15,9 @@ import pytest
 
 from fedbr import campaign, config
 from fedbr.cli.app import call
-from fedbr.core.errors import InputError
+from fedbr.cli.tables import show_sweep
+from fedbr.core.errors import InputError, RunError
+from fedbr.results.store import ResultFolder
 from fedbr.sweep import Grid, sweep
 
 RECIPE = """
@@ -62,6 +64,7 @@ def test_grids_are_read_and_refused() -> None:
     grid = Grid.parse("fedprox.mu=0.1, 1")
     assert (grid.key, grid.values, grid.tunes) == ("fedprox.mu", [0.1, 1], True)
     assert Grid.parse("train.lr=0.1").tunes
+    assert Grid.parse("model.hidden=[16, 32],[64]").values == [[16, 32], [64]]
     assert not Grid.parse("train.rounds=1,2").tunes
     assert not Grid.parse("data.alpha=0.1,1").tunes
     for bad in ("lr=1", "train.lr", "train.lr=", "train.seeds=0,1", "compare.x=1", "train.lr=1,1", "metrics.target=1"):
@@ -151,7 +154,7 @@ def test_killed_and_started_again_it_repeats_nothing_that_is_finished(recipe: st
     assert same[0] == same[1]
 
 
-def test_a_run_that_fails_in_a_process_is_reported_in_one_line(
+def test_wrong_grids_are_refused_before_anything_is_written(
     recipe: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -163,6 +166,91 @@ def test_a_run_that_fails_in_a_process_is_reported_in_one_line(
     assert call(["sweep", recipe, "--out", str(out)]) == 2
     assert "--grid" in capfd.readouterr().err
     assert not out.exists()
+
+
+def test_a_recipe_that_holds_samples_out_is_tested_on_the_test_set_in_the_end(recipe: str, tmp_path: Path) -> None:
+    grids = [Grid.parse("fedprox.mu=0.001,0.1")]
+    (case,) = sweep(recipe, grids, tmp_path / "o", ["data.holdout=0.3", "train.rounds=1"], workers=1)
+    assert case.holdout == 0.3
+    assert json.loads((tmp_path / "o/search/results.json").read_text())["recipe"]["data"]["holdout"] == 0.3
+    assert case.results["recipe"]["data"]["holdout"] == 0
+
+
+def test_a_stack_whose_trials_all_diverge_is_not_chosen(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["sweep", recipe, "--set", "train.rounds=1", "--workers", "1", "--grid"]
+    assert call([*line, "fedprox.mu=1e30,1e31", "--out", str(tmp_path / "o")]) == 0
+    said = capsys.readouterr().out
+    assert "FedProx: all trials diverged, so it is not compared" in said
+    assert "Trials: FedAvg 1, FedProx 2" in said
+    assert [r["label"] for r in json.loads((tmp_path / "o/final/results.json").read_text())["runs"]] == ["FedAvg"] * 2
+    assert call([*line, "train.lr=1e30,1e31", "--out", str(tmp_path / "p")]) == 1
+    assert "every trial diverged" in capsys.readouterr().err
+
+
+def test_trials_have_different_names_and_the_table_shows_their_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "r.toml").write_text(RECIPE.replace('label = "FedAvg"', 'label = "FedProx mu=0.001"'))
+    (case,) = sweep(str(tmp_path / "r.toml"), [Grid.parse("fedprox.mu=0.001,0.1")], tmp_path / "o", ["train.rounds=1"])
+    assert [t.stack.label for t in case.trials] == ["FedProx mu=0.001", "FedProx #1", "FedProx mu=0.1"]
+    show_sweep([case])
+    assert "fedprox.mu" in capsys.readouterr().out
+
+
+def test_fresh_forgets_the_finals_too(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, short = tmp_path / "o", ["train.rounds=1", "train.seeds=0"]
+    sweep(recipe, [Grid.parse("fedprox.mu=0.001,0.1")], out, short, workers=1)
+    conduct, calls = campaign.conduct, []
+
+    def cut(*given: Any, **more: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return conduct(*given, **more)
+
+    monkeypatch.setattr(campaign, "conduct", cut)
+    other = [Grid.parse("fedprox.mu=1,10")]
+    with pytest.raises(KeyboardInterrupt):
+        sweep(recipe, other, out, short, workers=1, fresh=True)
+    (case,) = sweep(recipe, other, out, short, workers=1)
+    assert case.best["FedProx"].values["fedprox.mu"] in (1, 10)
+
+
+def test_nothing_is_cleared_where_something_is_refused(recipe: str, tmp_path: Path) -> None:
+    chosen = config.load(recipe, ["train.rounds=1", "train.seeds=0"])
+    campaign.conduct([(chosen, tmp_path / "a")])
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="not empty"):
+        campaign.conduct([(chosen, tmp_path / "a"), (chosen, tmp_path / "b")], fresh=True)
+    assert len(weights(tmp_path / "a")) == 2
+
+
+def test_a_process_that_is_killed_or_cannot_write_is_told_in_one_line(recipe: str, tmp_path: Path) -> None:
+    chosen = config.load(recipe, ["train.rounds=1"])
+    with campaign.Crew(2) as crew:
+        campaign.conduct([(chosen, tmp_path / "a")], crew)
+        next(iter(crew.hands.values())).kill()  # while it has nothing to do
+        with pytest.raises(RunError, match="was killed"):
+            campaign.conduct([(chosen, tmp_path / "b")], crew)
+    (tmp_path / "c").mkdir()
+    with campaign.Crew(2) as crew:
+        with ResultFolder(tmp_path / "c", chosen).open():
+            (tmp_path / "c" / "runs").write_text("not a folder")
+        with pytest.raises(RunError) as caught:
+            campaign.conduct([(chosen, tmp_path / "c")], crew)
+        assert "\n" not in str(caught.value)
+        assert "runs" in str(caught.value)
+
+
+def test_what_is_left_is_told(recipe: str, tmp_path: Path) -> None:
+    chosen = config.load(recipe, ["train.rounds=2", "train.seeds=0"])
+    assert campaign.share_left(chosen, tmp_path / "a") == 1
+    campaign.conduct([(chosen, tmp_path / "a")])
+    assert campaign.share_left(chosen, tmp_path / "a") == 0
+    assert campaign.share_left(chosen, tmp_path / "a", fresh=True) == 1
 
 
 def test_processes_tell_what_happens(recipe: str, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import parent_process
@@ -59,6 +59,8 @@ def conduct(
     """Train everything that is not trained yet; return the results of every recipe."""
     check(plan)
     folders = [ResultFolder(path, recipe) for recipe, path in plan]
+    for folder in folders:
+        folder.refuse(fresh)  # before the first of them is cleared
     with ExitStack() as exits:
         for folder in folders:
             exits.enter_context(folder.open(fresh))
@@ -73,11 +75,14 @@ def conduct(
                 todo.append(errand)
         on_cpu = all(devices.choose(recipe.train.device).type == "cpu" for recipe, _ in plan)
         if crew is not None and crew.count > 1 and len(todo) > 1 and on_cpu:
-            crew.work(todo, watch)
+            exits.callback(crew.rest)  # nobody may write to the folders when they are given up
+            for errand in crew.work(todo, watch):
+                folders[errand.which].summarise()
         else:
             with one_thread():
                 for errand in todo:
                     errand.run(watch)
+                    folders[errand.which].summarise()
     return [folder.results() for folder in folders]
 
 
@@ -87,6 +92,14 @@ def check(plan: Plan) -> None:
         seed = recipe.train.seeds[0]
         for stack in recipe.compare:
             job(recipe.of(stack), stack, clients_of(recipe.data, seed), seed)
+
+
+def share_left(recipe: Recipe, path: Path, fresh: bool = False) -> float:
+    """Return the share of a recipe's rounds that are still to be trained."""
+    folder = ResultFolder(path, recipe)
+    runs = [folder.run(stack, seed) for stack in recipe.compare for seed in recipe.train.seeds]
+    done = 0 if fresh else sum(recipe.train.rounds if run.finished else len(run.lines()) for run in runs)
+    return 1 - done / (recipe.train.rounds * len(runs))
 
 
 def _errands(plan: Plan) -> list[Errand]:
@@ -115,14 +128,24 @@ class Crew:
     def __init__(self, count: int | None = None) -> None:
         self.count = count or usable_cores()
         self.hands: dict[Connection, Any] = {}
+        self.busy: dict[Connection, Errand] = {}
 
     def __enter__(self) -> Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self.hands.values():
-            process.kill()  # what they did is on disk
-        for process in self.hands.values():
+        self._dismiss(list(self.hands))
+
+    def rest(self) -> None:
+        """Stop whoever is in the middle of a run: what they did is on disk."""
+        self._dismiss(list(self.busy))
+
+    def _dismiss(self, hands: Sequence[Connection]) -> None:
+        processes = [self.hands.pop(connection) for connection in hands]
+        self.busy.clear()
+        for process in processes:
+            process.kill()
+        for process in processes:
             process.join()
 
     def _start(self, count: int) -> None:
@@ -134,34 +157,40 @@ class Crew:
             theirs.close()
             self.hands[ours] = process
 
-    def work(self, todo: Sequence[Errand], watch: Watch) -> None:
-        """Give out errands until all are done; the first failure ends it."""
+    def work(self, todo: Sequence[Errand], watch: Watch) -> Iterator[Errand]:
+        """Give out errands until all are done, and yield each when it is; the first failure ends it."""
         self._start(len(todo))
-        waiting, busy = list(todo), set[Connection]()
+        waiting = list(todo)
         for connection in self.hands:
-            self._next(connection, waiting, busy)
-        while busy:
-            ready = wait(list(busy))
-            for connection in [c for c in busy if c in ready]:
-                try:
+            self._next(connection, waiting)
+        while self.busy:
+            ready = wait(list(self.busy))
+            for connection in [c for c in self.busy if c in ready]:
+                with _lost():
                     kind, content = connection.recv()
-                except EOFError:
-                    raise RunError("a process that trained was killed (out of memory?); start again to go on") from None
                 if kind == "line":
                     watch(*content)
                 elif kind == "warning":
                     warnings.warn(content, RuntimeWarning, stacklevel=2)
                 elif kind == "done":
-                    busy.remove(connection)
-                    self._next(connection, waiting, busy)
+                    yield self.busy.pop(connection)
+                    self._next(connection, waiting)
                 else:
                     raise (InputError if kind == "input" else RunError)(content)
 
-    @staticmethod
-    def _next(connection: Connection, waiting: list[Errand], busy: set[Connection]) -> None:
+    def _next(self, connection: Connection, waiting: list[Errand]) -> None:
         if waiting:
-            connection.send(waiting.pop(0))
-            busy.add(connection)
+            with _lost():
+                connection.send(waiting[0])
+            self.busy[connection] = waiting.pop(0)
+
+
+@contextmanager
+def _lost() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError):
+        raise RunError("a process that trained was killed (out of memory?); start again to go on") from None
 
 
 def _serve(connection: Connection) -> None:
@@ -181,6 +210,8 @@ def _serve(connection: Connection) -> None:
                 connection.send(("input", str(error)))
             except RunError as error:
                 connection.send(("run", str(error)))
+            except OSError as error:  # such as a disk that is full
+                connection.send(("run", f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")))
             except Exception:
                 connection.send(("run", traceback.format_exc()))
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from . import campaign, config
 from .config import Own, Recipe, Stack
 from .core.disk import write
-from .core.errors import InputError
+from .core.errors import InputError, RunError
 from .methods import METHODS
-from .results.store import dump
+from .results.store import ResultFolder, dump
 from .results.tables import Figure
 
 HOLDOUT = 0.2  # of the training samples, to choose on
@@ -34,7 +34,7 @@ class Grid:
     def parse(cls, text: str) -> Grid:
         """Read ``key=v1,v2,...``."""
         key, equals, rest = (part.strip() for part in text.partition("="))
-        values = [config.read_value(v) for v in rest.split(",") if v.strip()]
+        values = [config.read_value(v) for v in re.findall(r"\s*((?:\[[^\]]*\]|[^,\[])+)", rest) if v.strip()]
         if not equals or not values or "." not in key:
             raise InputError(f"--grid {text!r}: wants section.key=v1,v2,..., such as train.lr=0.01,0.1")
         if key in FIXED or key.split(".")[0] in FIXED:
@@ -74,7 +74,7 @@ class Case:
 
     name: str  # "data.alpha=0.5"; "" if there is only one
     trials: Sequence[Trial]
-    best: Mapping[str, Trial]
+    best: Mapping[str, Trial]  # of each stack; one whose trials all diverged has none
     holdout: float
     results: dict[str, Any]  # of the final runs
 
@@ -101,7 +101,10 @@ def sweep(
     keys = [grid.key for grid in grids]
     if not grids or len(set(keys)) < len(keys):
         raise InputError(f"--grid {' '.join(keys)}: at least one key, and each of them once")
-    recipes = {_name(c): config.load(recipe, [*overrides, *_settings(c)], stacks) for c in _conditions(grids)}
+    conditions = _conditions(grids)
+    recipes = {_name(c): config.load(recipe, [*overrides, *_settings(c)], stacks) for c in conditions}
+    if len(recipes) < len(conditions):
+        raise InputError(f"--grid {' '.join(keys)}: two values would have the same folder, {next(iter(recipes))!r}")
     for grid in grids:
         if grid.owner in METHODS and not any(_has(stack, grid) for r in recipes.values() for stack in r.compare):
             raise InputError(f"--grid {grid.key}: no stack of the recipe has {grid.owner!r}")
@@ -110,12 +113,15 @@ def sweep(
     plans = {name: (_search(recipes[name], trials[name], holdout), out / "search" / name) for name in searched}
     finals = {name: out / "final" / name for name in recipes}
     campaign.check(list(plans.values()))
+    for name, r in recipes.items():
+        if fresh:
+            ResultFolder(finals[name], r).discard()
     with campaign.Crew(workers) as crew:
         found = campaign.conduct(list(plans.values()), crew, fresh, watch("search", list(plans.values())))
         scored = trials | {n: _scored(trials[n], results) for n, results in zip(searched, found, strict=True)}
-        best = {name: {label: _best(scored[name], label) for label in _labels(r)} for name, r in recipes.items()}
+        best = {name: _best(scored[name], searched=name in searched) for name in recipes}
         final = [(_final(r, best[name], trials[name]), finals[name]) for name, r in recipes.items()]
-        results = campaign.conduct(final, crew, fresh, watch("final", final))
+        results = campaign.conduct(final, crew, watch=watch("final", final))
     cases = [
         Case(name, scored[name], best[name], r.data.holdout or holdout, found)
         for (name, r), found in zip(recipes.items(), results, strict=True)
@@ -138,10 +144,6 @@ def _settings(values: Mapping[str, Any]) -> list[str]:
     return [f"{key}={config.write_value(value)}" for key, value in values.items()]
 
 
-def _labels(recipe: Recipe) -> list[str]:
-    return [stack.label for stack in recipe.compare]
-
-
 def _has(stack: Stack, grid: Grid) -> bool:
     return grid.owner == "train" or any(method["name"] == grid.owner for method in stack.methods)
 
@@ -154,7 +156,7 @@ def _trials(recipe: Recipe, grids: Sequence[Grid]) -> list[Trial]:
         for values in itertools.product(*(grid.values for grid in own)):
             chosen = list(zip(own, values, strict=True))
             label = " ".join([stack.label, *(f"{grid.name}={value}" for grid, value in chosen)])
-            if len(label) > 60:
+            if len(label) > 60 or label in {trial.stack.label for trial in found}:
                 label = f"{stack.label[:50]} #{len(found)}"
             varied = partial(_with, stack, chosen)
             found.append(Trial(varied(label), stack.label, {grid.key: value for grid, value in chosen}))
@@ -176,6 +178,9 @@ def _with(stack: Stack, chosen: Sequence[tuple[Grid, Any]], label: str) -> Stack
 def _search(recipe: Recipe, trials: Sequence[Trial], holdout: float) -> Recipe:
     """Compare all trials on samples that are held out of the training samples."""
     data = recipe.data.model_copy(update={"holdout": recipe.data.holdout or holdout})
+    labels = [trial.stack.label for trial in trials]
+    if len(set(labels)) < len(labels):
+        raise InputError(f"compare: with the values of the grid, a label is there twice among {', '.join(labels)}")
     return recipe.model_copy(update={"data": data, "compare": [trial.stack for trial in trials]})
 
 
@@ -190,18 +195,27 @@ def _score(runs: Sequence[dict[str, Any]]) -> Figure | None:
     return None if any(run["diverged"] for run in runs) else Figure.of(run["accuracy"]["top5"] for run in runs)
 
 
-def _best(trials: Sequence[Trial], label: str) -> Trial:
-    """Choose the highest mean; of equals the first."""
-    own = [trial for trial in trials if trial.label == label]
-    return max(own, key=lambda trial: trial.score.mean if trial.score else float("-inf"))
+def _best(trials: Sequence[Trial], searched: bool) -> dict[str, Trial]:
+    """Choose the highest mean of every stack; of equals the first."""
+    if not searched:
+        return {trial.label: trial for trial in trials}
+    found: dict[str, Trial] = {}
+    for trial in trials:
+        best = found.get(trial.label, trial)
+        if trial.score and best.score and (trial.label not in found or trial.score.mean > best.score.mean):
+            found[trial.label] = trial
+    if not found:
+        raise RunError("every trial diverged, so there is nothing to choose from; try smaller values of train.lr")
+    return found
 
 
 def _final(recipe: Recipe, best: Mapping[str, Trial], trials: Sequence[Trial]) -> Recipe:
-    """Compare the chosen; where others were searched, a stack that was not says so."""
+    """Compare the chosen on the test samples; where others were searched, a stack that was not says so."""
     count = {label: sum(trial.label == label for trial in trials) for label in best}
     marks = {label: count[label] > 1 if max(count.values()) > 1 else None for label in best}
     chosen = [t.stack.model_copy(update={"label": label, "tuned": marks[label]}) for label, t in best.items()]
-    return recipe.model_copy(update={"compare": chosen})
+    data = recipe.data.model_copy(update={"holdout": 0.0})
+    return recipe.model_copy(update={"data": data, "compare": chosen})
 
 
 def _facts(case: Case) -> dict[str, Any]:
@@ -214,7 +228,7 @@ def _facts(case: Case) -> dict[str, Any]:
                 "values": dict(t.values),
                 "top5_held_out": t.score and t.score.mean,
                 "spread": t.score and t.score.spread,
-                "chosen": case.best[t.label] is t,
+                "chosen": case.best.get(t.label) is t,
             }
             for t in case.trials
         ],

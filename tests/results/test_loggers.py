@@ -32,6 +32,9 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         def add_scalar(self, name: str, value: float, step: int) -> None:
             said.append(("tensorboard", self.place, step, name, value))
 
+        def flush(self) -> None:
+            pass
+
         def close(self) -> None:
             said.append(("tensorboard", self.place, "closed"))
 
@@ -78,6 +81,23 @@ def test_all_three_hear_every_round_of_every_run(heard: list[tuple[Any, ...]], t
     begun = [h[3] for h in heard if h[0] == "wandb" and h[2] == "begun"]
     assert begun[0]["config"]["train"]["rounds"] == 2
     assert begun[0]["id"] != begun[1]["id"]
+
+
+def test_a_logger_that_fails_does_not_end_the_training(
+    heard: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("the quota is used up")
+
+    monkeypatch.setattr(sys.modules["mlflow"], "log_metrics", refuse, raising=False)
+    with (
+        pytest.warns(RuntimeWarning, match="--log mlflow: the quota is used up; the run goes on without it") as caught,
+        loggers.logging(["wandb", "mlflow"], RECIPE, tmp_path / "o") as logger,
+    ):
+        results = experiment.run(RECIPE, tmp_path / "o", watch=logger)
+    assert len(caught) == 1
+    assert all(run["finished"] for run in results["runs"])
+    assert len([h for h in heard if h[0] == "wandb" and h[2] in (1, 2)]) == 4
 
 
 def test_rounds_of_an_earlier_call_are_not_sent_again(heard: list[tuple[Any, ...]], tmp_path: Path) -> None:

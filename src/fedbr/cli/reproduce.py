@@ -46,23 +46,28 @@ def reproduce(
         show_paper_tables()
         return 0
     chosen = load(table)
-    parts = recipes(chosen, scale, parse_seeds(seeds), set_)
     folder = out or Path("runs") / "paper" / f"{table}-{scale}"
-    plan = [(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
-    console = plain_console()
-    console.print("\n".join(text.head(chosen, parts)))
-    campaign.check(plan)
-    cores = workers or usable_cores()
-    seconds = sum(forecast.cpu_seconds(recipe) for recipe, _ in plan) / cores
-    console.print(f"About {forecast.words(seconds)} on {cores} core{'s' if cores > 1 else ''} of this machine.\n")
-    bar = CampaignBar()
     try:
+        parts = recipes(chosen, scale, parse_seeds(seeds), set_)
+        plan = [(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
+        console = plain_console()
+        console.print("\n".join(text.head(chosen, parts)))
+        campaign.check(plan)
+        cores = workers or usable_cores()
+        shares = [campaign.share_left(recipe, path, fresh) for recipe, path in plan]
+        seconds = (
+            sum(s * forecast.cpu_seconds(recipe) for s, (recipe, _) in zip(shares, plan, strict=True) if s) / cores
+        )
+        if any(shares):
+            where = f"{cores} core{'s' if cores > 1 else ''} of this machine"
+            console.print(f"About {forecast.words(seconds)} on {where}{', for what is left' * (min(shares) < 1)}.\n")
+        bar = CampaignBar()
         with bar.shown(), campaign.Crew(cores) as crew:
-            campaign.conduct(plan, crew, fresh, bar.watch(table, plan))
+            found = campaign.conduct(plan, crew, fresh, bar.watch(table, plan))
     except KeyboardInterrupt:
         leave()
     outcomes = [outcome(chosen, i, s, path) for i, (s, (_, path)) in enumerate(zip(parts, plan, strict=True))]
     show_beside(chosen.base, outcomes)
     page = text.write_all(folder, chosen, outcomes)
     print(f"Results: {folder} (table.md, table.csv, table.tex)   Report: {page}")
-    return 0
+    return 1 if any(run["diverged"] for results in found for run in results["runs"]) else 0

@@ -46,9 +46,9 @@ def sweep(
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are done
     grids = [Grid.parse(text) for text in grid]
-    folder = out or Path("runs") / f"{config.load(recipe, set_, methods).name}-sweep"
     bar = CampaignBar()
     try:
+        folder = out or Path("runs") / f"{config.load(recipe, set_, methods).name}-sweep"
         with bar.shown():
             cases = sweep(recipe, grids, folder, set_, methods, workers, fresh, holdout, bar.watch)
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from ..results import tables
 
 if TYPE_CHECKING:  # torch takes its time, and other commands do without
     from ..paper.outcome import Outcome
-    from ..sweep import Case, Trial
+    from ..sweep import Case
 
 
 def plain_console() -> Console:
@@ -54,20 +55,22 @@ def show_sweep(cases: Sequence[Case]) -> None:
                 f"Searched on {case.holdout:.0%} of the training samples, held out: mean of the 5 best rounds, "
                 f"{len(train['seeds'])} seeds, {train['rounds']} rounds each; * is chosen"
             )
+            keys = list(dict.fromkeys(key for trial in case.trials for key in trial.values))
             rows = [
                 [
-                    f"{'*' if case.best[t.label] is t else ' '} {t.stack.label}",
+                    f"{'*' if case.best.get(t.label) is t else ' '} {t.label}",
+                    *(str(t.values.get(key, "")) for key in keys),
                     t.score.show(1, 100) if t.score else "diverged",
                 ]
                 for t in case.trials
             ]
-            console.print(grid(["  trial", "held out %"], rows))
+            console.print(grid(["  stack", *keys, "held out %"], rows))
+            counts = Counter(trial.label for trial in case.trials)
+            console.print("Trials: " + ", ".join(f"{label} {count}" for label, count in counts.items()))
+            for label in (label for label in counts if label not in case.best):
+                console.print(f"{label}: all trials diverged, so it is not compared")
             console.print("\nThe chosen, trained on all training samples, on the test set:")
         show(case.results)
-
-
-def _star(case: Case, trial: Trial) -> str:
-    return "*" if case.best[trial.label] is trial else " "
 
 
 def show_beside(base: str, outcomes: Sequence[Outcome]) -> None:
@@ -80,12 +83,12 @@ def show_beside(base: str, outcomes: Sequence[Outcome]) -> None:
         console.print(grid(*text.cells(outcome, base)))
         for order in outcome.orders:
             console.print(f"The text says {order}")
-    console.print(f"\n{text.NOTE.format(base=base)}")
+    console.print(f"\n{text.note(base, outcomes)}")
 
 
 def show_paper_tables() -> None:
     """Print what can be reproduced, what it costs and what it needs."""
-    from ..paper.scale import default_seeds
+    from ..paper.scale import cpu_rounds, default_seeds
     from ..paper.table import load, names, needs
 
     console = plain_console()
@@ -93,7 +96,8 @@ def show_paper_tables() -> None:
     for name in names():
         table = load(name)
         runs = len(table.rows) * len(table.parts)
-        cost = f"{runs} runs x {len(default_seeds(table, 'cpu'))} seeds x 24 rounds"
+        rounds = "/".join(dict.fromkeys(str(r) for r in cpu_rounds(table)))
+        cost = f"{runs} runs x {len(default_seeds(table, 'cpu'))} seeds x {rounds} rounds"
         rows.append([name, table.place, table.title, cost, ", ".join(needs(table))])
     listed = grid(["name", "place", "what", "cost with --scale cpu", "files (digits without)"], rows)
     for column in listed.columns:

@@ -10,22 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Recipe, Stack
+from ..results.statistics import Paired, paired
 from ..results.store import ResultFolder
 from ..results.tables import Figure
 from .scale import Scaled
-from .table import Cell, PaperTable
+from .table import Cell, Claim, PaperTable
 
-TITLES = {
-    "top5": "5 best rounds %",
-    "rounds_to": "rounds to {0:g} %",
-    "rounds_to_second": "rounds to {1:g} %",
-    "worst_top5": "worst client %",
-    "rounds_to_fedavg": "rounds to FedAvg's last",
-    "worst_rounds_to_fedavg": "rounds to FedAvg's last worst",
-    "local_top5": "local models %",
-    "parameters": "million sent",
-    "step_seconds": "s/step",
-}
+DAGGER = " †"  # not tuned
 
 
 @dataclass(frozen=True)
@@ -55,7 +46,9 @@ def outcome(table: PaperTable, index: int, scaled: Scaled, folder: Path) -> Outc
     runs = {stack.label: _runs(results, stack) for stack in recipe.compare}
     base = runs.get(table.base, {})
     values = {
-        label: [{seed: COLUMNS[c](run, base.get(seed), recipe) for seed, run in own.items()} for c in part.columns]
+        label: [
+            {seed: COLUMNS[c].value(run, base.get(seed), recipe) for seed, run in own.items()} for c in part.columns
+        ]
         for label, own in runs.items()
     }
     entries = []
@@ -64,24 +57,29 @@ def outcome(table: PaperTable, index: int, scaled: Scaled, folder: Path) -> Outc
             continue
         own = values[row.label]
         paper = [_show(cell) for cell in row.paper[index]] if row.paper else [""] * len(part.columns)
-        shown = [_figure(c, column) for c, column in zip(part.columns, own, strict=True)]
+        shown = [_figure(COLUMNS[c], column) for c, column in zip(part.columns, own, strict=True)]
         theirs = next((r.paper[index] for r in table.rows if r.label == table.base and r.paper), [])
         verdict = ""
         if row.paper and theirs and row.label != table.base and table.base in values:
             difference = (_number(row.paper[index][0]), _number(theirs[0]))
-            verdict = _verdict(difference, own[0], values[table.base][0])
-        entries.append(Entry(row.label, shown, paper, verdict))
+            verdict = _verdict(COLUMNS[part.columns[0]], difference, own[0], values[table.base][0])
+        entries.append(Entry(row.label + DAGGER * (row.label in scaled.untuned), shown, paper, verdict))
     orders = [
-        f"{left} {sign} {right}: {_order(sign, values[left][0], values[right][0])}"
-        for left, sign, right in table.expect
-        if left in values and right in values
+        _order(claim, values[claim.left][i], values[claim.right][i], claim.column or part.columns[0])
+        for claim in table.claims
+        if {claim.left, claim.right} <= {*values} and (i := _place(part.columns, claim.column)) is not None
     ]
     titles = [(_title(c, part.targets), _title(c, recipe.metrics.targets)) for c in part.columns]
     return Outcome(scaled, titles, entries, orders)
 
 
+def _place(columns: Sequence[str], wanted: str) -> int | None:
+    """Find the column that a claim is about; those that name none are about the first."""
+    return (columns.index(wanted) if wanted in columns else None) if wanted else 0
+
+
 def _title(column: str, targets: Sequence[float]) -> str:
-    return TITLES[column].format(*(100 * t for t in (*targets, 0, 0)))
+    return COLUMNS[column].title.format(*(100 * t for t in (*targets, 0, 0)))
 
 
 Rounds = list[dict[str, Any]]
@@ -96,10 +94,10 @@ def _runs(results: ResultFolder, stack: Stack) -> dict[int, Rounds]:
     return found
 
 
-Column = Callable[[Rounds, Rounds | None, Recipe], float | None]  # of a run, the base row's run, and their recipe
+Value = Callable[[Rounds, Rounds | None, Recipe], float | None]  # of a run, the base row's run, and their recipe
 
 
-def _tops(key: str) -> Column:
+def _tops(key: str) -> Value:
     def top5(run: Rounds, base: Rounds | None, recipe: Recipe) -> float | None:
         best = sorted((100 * line[key] for line in run if line.get(key) is not None), reverse=True)[:5]
         return statistics.fmean(best) if best else None
@@ -107,7 +105,7 @@ def _tops(key: str) -> Column:
     return top5
 
 
-def _first(key: str, target: Callable[[Rounds | None, Recipe], float | None]) -> Column:
+def _first(key: str, target: Callable[[Rounds | None, Recipe], float | None]) -> Value:
     def first(run: Rounds, base: Rounds | None, recipe: Recipe) -> float | None:
         goal = target(base, recipe)
         lines = [line for line in run if line[key] is not None and goal is not None and line[key] >= goal]
@@ -130,30 +128,44 @@ def _step(run: Rounds, base: Rounds | None, recipe: Recipe) -> float | None:
     return statistics.median(line["seconds_train"] for line in run) / recipe.train.local_steps if run else None
 
 
-COLUMNS: dict[str, Column] = {
-    "top5": _tops("accuracy"),
-    "worst_top5": _tops("accuracy_worst"),
-    "local_top5": _tops("accuracy_local"),
-    "rounds_to": _first("accuracy", lambda base, recipe: recipe.metrics.targets[0]),
-    "rounds_to_second": _first("accuracy", lambda base, recipe: recipe.metrics.targets[-1]),
-    "rounds_to_fedavg": _first("accuracy", _last("accuracy")),
-    "worst_rounds_to_fedavg": _first("accuracy_worst", _last("accuracy_worst")),
-    "parameters": _sent,
-    "step_seconds": _step,
+@dataclass(frozen=True)
+class Column:
+    """A figure of a run: its title with the targets in it, how it is found, and how it is shown."""
+
+    title: str
+    value: Value
+    digits: int = 1
+    room: float | None = 1.0  # within which two are level, in points; None: a fifth of the other
+
+
+COLUMNS = {
+    "top5": Column("5 best rounds %", _tops("accuracy")),
+    "worst_top5": Column("worst client %", _tops("accuracy_worst")),
+    "local_top5": Column("local models %", _tops("accuracy_local")),
+    "rounds_to": Column("rounds to {0:g} %", _first("accuracy", lambda base, recipe: recipe.metrics.targets[0]), 0),
+    "rounds_to_second": Column(
+        "rounds to {1:g} %", _first("accuracy", lambda base, recipe: recipe.metrics.targets[-1]), 0
+    ),
+    "rounds_to_fedavg": Column("rounds to FedAvg's last", _first("accuracy", _last("accuracy")), 0),
+    "worst_rounds_to_fedavg": Column(
+        "rounds to FedAvg's last worst", _first("accuracy_worst", _last("accuracy_worst")), 0
+    ),
+    "parameters": Column("million sent", _sent, 3, None),
+    "step_seconds": Column("s/step", _step, 4, None),
 }
 BySeed = Mapping[int, float | None]
 
 
-def _figure(column: str, values: BySeed) -> str:
+def _figure(column: Column, values: BySeed) -> str:
     figure = Figure.of(values.values())
     if figure is None:
         return "-"
     missed = "" if figure.count == len(values) else f" ({figure.count} of {len(values)})"
-    return figure.show(0 if "rounds" in column else 3 if column in ("parameters", "step_seconds") else 1) + missed
+    return figure.show(column.digits) + missed
 
 
 def _show(cell: Cell) -> str:
-    return cell if isinstance(cell, str) else f"{cell:g}" if cell >= 100 else f"{cell:.2f}"
+    return cell if isinstance(cell, str) else f"{cell:.2f}" if isinstance(cell, float) else str(cell)
 
 
 def _number(cell: Cell) -> float | None:
@@ -163,34 +175,44 @@ def _number(cell: Cell) -> float | None:
     return float(found[0]) if found else None
 
 
-def _pairs(left: BySeed, right: BySeed) -> list[float]:
-    """Return the differences over the seeds that both have."""
-    return [a - b for s, a in left.items() if a is not None and (b := right.get(s)) is not None]
-
-
-def _verdict(paper: tuple[float | None, float | None], own: BySeed, base: BySeed) -> str:
+def _verdict(column: Column, paper: tuple[float | None, float | None], own: BySeed, base: BySeed) -> str:
     """Say whether we see the paper's order of a row and the base row."""
-    figure = Figure.of(_pairs(own, base))
-    if figure is None or None in paper:
+    pair = paired(own, base)
+    if pair is None or None in paper:
         return "-"
     theirs = paper[0] - paper[1]  # type: ignore[operator]
-    size = f"{figure.mean:+.1f}" + (f" ± {figure.spread:.1f}" if figure.spread is not None else "")
-    return f"{_same(theirs, figure)} (paper {theirs:+.2f}, ours {size})"
+    sign = ">" if theirs > 0 else "<" if theirs < 0 else "="
+    return f"{_judged(sign, pair, column, base)} (paper {theirs:+.2f}, ours {_size(pair, column, sign)})"
 
 
-def _same(theirs: float, ours: Figure) -> str:
-    if ours.spread is not None and abs(ours.mean) <= ours.spread:
-        return "undecided"
-    return "agrees" if (theirs > 0) == (ours.mean > 0) else "differs"
-
-
-def _order(sign: str, left: BySeed, right: BySeed) -> str:
+def _order(claim: Claim, left: BySeed, right: BySeed, column: str) -> str:
     """Say whether we see an order that the paper's text claims."""
-    figure = Figure.of(_pairs(left, right))
-    if figure is None:
-        return "-"
-    size = f"{figure.mean:+.1f}" + (f" ± {figure.spread:.1f}" if figure.spread is not None else "")
+    pair, what = paired(left, right), COLUMNS[column]
+    judged = f"{_judged(claim.sign, pair, what, right)} ({_size(pair, what, claim.sign)})" if pair else "-"
+    return f"{claim}: {judged}"
+
+
+def _size(pair: Paired, column: Column, sign: str) -> str:
+    """Say the mean difference, its spread, and on how many seeds it goes the paper's way."""
+    text = f"{pair.mean:+.{column.digits}f}"
+    if pair.spread is not None:
+        text += f" ± {pair.spread:.{column.digits}f}"
     if sign == "=":
-        close = figure.spread is None or abs(figure.mean) <= figure.spread
-        return f"{'agrees' if close and figure.spread is not None else 'undecided' if close else 'differs'} ({size})"
-    return f"{_same(1.0 if sign == '>' else -1.0, figure)} ({size})"
+        return text
+    ahead = pair.wins if sign == ">" else len(pair.seeds) - pair.wins - pair.ties
+    return f"{text}, {ahead} of {len(pair.seeds)} seeds that way"
+
+
+def _judged(sign: str, pair: Paired, column: Column, base: BySeed) -> str:
+    """Decide by the 95 % interval of the difference; with few seeds that is wide."""
+    if pair.interval is None:
+        return "one seed"
+    low, high = pair.interval
+    if sign == "=":
+        mean = statistics.fmean(v for v in base.values() if v is not None)
+        room = mean / 5 if column.room is None else column.room
+        inside = -room <= low and high <= room
+        return "agrees" if inside else "differs" if low > room or high < -room else "undecided"
+    if low <= 0 <= high:
+        return "undecided"
+    return "agrees" if (low > 0) == (sign == ">") else "differs"

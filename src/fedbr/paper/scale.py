@@ -9,6 +9,7 @@ from typing import Any, Literal
 from .. import config, data
 from ..config import Recipe
 from ..core.errors import InputError
+from ..methods import METHODS
 from ..results.store import differences
 from .table import PaperTable, Part, read
 
@@ -25,6 +26,11 @@ class Scaled:
     recipe: Recipe
     changes: Sequence[str]
     why: str = ""  # for what reason it is on other data
+
+    @property
+    def untuned(self) -> set[str]:
+        """Rows whose parameters nobody searched for in this setting."""
+        return {stack.label for stack in self.recipe.compare if stack.tuned is False}
 
 
 def parse_seeds(text: str | None) -> list[int] | None:
@@ -51,6 +57,16 @@ def default_seeds(table: PaperTable, scale: Scale) -> Sequence[int]:
     return SEEDS[:2] if scale == "cpu" and len(table.parts) * len(table.rows) > FEW else SEEDS
 
 
+def cpu_rounds(table: PaperTable) -> list[int]:
+    """Return the rounds of every part at the size for two cores."""
+    settings = read("settings")
+    found = []
+    for part in table.parts:
+        values = config.override({**settings[part.setting]["cpu"], "compare": [{"label": "FedAvg"}]}, part.cpu)
+        found.append(values.train.rounds)
+    return found
+
+
 def _scaled(
     table: PaperTable,
     part: Part,
@@ -63,26 +79,36 @@ def _scaled(
     setting = settings[part.setting]
     found, why = ("paper", "") if scale == "paper" else ("cpu", _missing(setting["cpu"]["data"], overrides))
     size = "digits" if why else found
-    own = {} if scale == "paper" else settings["tuned-on-digits"]
-    defaults = {name: own.get(name, {}) | setting["methods"].get(name, {}) for name in {*own, *setting["methods"]}}
-    stacks = [
-        {"label": row.label, "methods": _methods([*part.first, *row.methods], defaults)}
-        for row in table.rows
-        if not row.paper or row.paper[index]
-    ]
+    tuned = settings["tuned-on-digits"] if scale == "cpu" else {}
 
-    def recipe(size: str, chosen: Sequence[str]) -> Recipe:
-        values = {"name": f"{table.name}-{part.slug}", **setting[size], "compare": stacks}
+    def recipe(size: str, chosen: Sequence[str], found: Mapping[str, Mapping[str, Any]]) -> Recipe:
+        values = {"name": f"{table.name}-{part.slug}", **setting[size]}
+        defaults = {name: {**found.get(name, {}), **setting["methods"].get(name, {})} for name in METHODS}
+        values["compare"] = [
+            {"label": row.label, "methods": _methods([*part.first, *row.methods], defaults)}
+            for row in table.rows
+            if not row.paper or row.paper[index]
+        ]
         values["metrics"] = values.get("metrics", {}) or {"targets": list(part.targets) or [0.8]}
         values["metrics"] = values["metrics"] | {"target": values["metrics"]["targets"][0]}
         values["train"] = values["train"] | {"seeds": list(seeds)}
         if "local_top5" in part.columns:
             values["metrics"]["bias_every"] = 1
+        if found and values["data"]["name"] == "digits":
+            _mark(values["compare"], {*found})
         return config.override(values, chosen)
 
-    ours = recipe(size, [*part.set, *(part.cpu if scale == "cpu" else ()), *overrides])
-    theirs = recipe("paper", part.set)
+    ours = recipe(size, [*part.set, *(part.cpu if scale == "cpu" else ()), *overrides], tuned)
+    theirs = recipe("paper", part.set, {})
     return Scaled(part, ours, _changes(theirs, ours), why)
+
+
+def _mark(stacks: Sequence[dict[str, Any]], tuned: set[str]) -> None:
+    """Where the parameters of some methods were searched for, mark who was and who was not."""
+    having = [{m["name"] for m in stack["methods"] if METHODS[m["name"]].model_fields} for stack in stacks]
+    if any(names & tuned for names in having):
+        for stack, names in zip(stacks, having, strict=True):
+            stack |= {"tuned": names <= tuned} if names else {}
 
 
 def _missing(options: Mapping[str, Any], overrides: Sequence[str]) -> str:
@@ -105,7 +131,11 @@ def _changes(theirs: Recipe, ours: Recipe) -> list[str]:
     """List what was scaled, in the words of a recipe."""
     left, right = (r.model_dump(include={"data", "model", "train"}, exclude_none=True) for r in (theirs, ours))
     quiet = ("train.seeds", "data.path")
-    return [f"{key} {_word(b)} (paper {_word(a)})" for key, a, b in differences(left, right) if key not in quiet]
+    found = [(key, a, b) for key, a, b in differences(left, right) if key not in quiet]
+    for one, other in zip(theirs.compare, ours.compare, strict=True):
+        for a, b in zip(one.methods, other.methods, strict=True):
+            found += [(f"{a['name']}.{key}", x, y) for key, x, y in differences(a, b)]
+    return list(dict.fromkeys(f"{key} {_word(b)} (paper {_word(a)})" for key, a, b in found))
 
 
 def _word(value: Any) -> str:

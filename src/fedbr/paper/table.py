@@ -42,6 +42,19 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """An order that the paper's text claims."""
+
+    left: str
+    sign: str  # >, < or =
+    right: str
+    column: str = ""  # the first one, unless it says
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.sign} {self.right}"
+
+
+@dataclass(frozen=True)
 class PaperTable:
     """A table or a figure of the paper."""
 
@@ -54,6 +67,10 @@ class PaperTable:
     figure: str = ""  # "round" or "seconds": what its curves are over
     claim: str = ""
     expect: Sequence[Sequence[str]] = ()
+
+    @property
+    def claims(self) -> list[Claim]:
+        return [Claim(*entry) for entry in self.expect]
 
     @property
     def base(self) -> str:

@@ -18,8 +18,16 @@ from .table import PaperTable
 CLAIMS = "What the paper's text says of the order"
 NOTE = (
     "A row agrees if it is on the same side of {base} as in the paper, differs if it is on the other, and is undecided "
-    "if the mean difference over the seeds is not larger than its spread (standard deviation)."
+    "if the 95 % confidence interval of the difference (paired by seed, Student's t) contains 0: with two or three "
+    "seeds that interval is wide. 'As good as' (=) agrees if all of the interval lies within 1 point, or within a "
+    "fifth for time and size. A run that diverged has no figure."
 )
+UNTUNED = " † not tuned: its parameters are the paper's or its authors', the others' were searched for on digits."
+
+
+def note(base: str, outcomes: Sequence[Outcome]) -> str:
+    """Say how rows are judged, and what the dagger means if there is one."""
+    return NOTE.format(base=base) + (UNTUNED if any(outcome.scaled.untuned for outcome in outcomes) else "")
 
 
 def head(table: PaperTable, parts: Sequence[Scaled]) -> list[str]:
@@ -69,7 +77,7 @@ def markdown(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
         paragraphs += [f"## {outcome.scaled.part.name}", formats.markdown(cells(outcome, table.base)).strip()]
         if outcome.orders:
             paragraphs.append("\n".join([f"{CLAIMS}:", "", *(f"- {order}" for order in outcome.orders)]))
-    return "\n\n".join([*paragraphs, NOTE.format(base=table.base)]) + "\n"
+    return "\n\n".join([*paragraphs, note(table.base, outcomes)]) + "\n"
 
 
 def html(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
@@ -80,7 +88,7 @@ def html(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
         parts += [f"<h2>{escape(outcome.scaled.part.name)}</h2>", page.table(*cells(outcome, table.base))]
         if outcome.orders:
             parts.append(page.paragraphs([f"{CLAIMS}: {'; '.join(outcome.orders)}."]))
-    return f"<section>{''.join(parts)}{page.paragraphs([NOTE.format(base=table.base)], 'note')}</section>"
+    return f"<section>{''.join(parts)}{page.paragraphs([note(table.base, outcomes)], 'note')}</section>"
 
 
 def _lines(table: PaperTable, outcomes: Sequence[Outcome]) -> Iterator[dict[str, str]]:

@@ -43,7 +43,7 @@ def latex(table: Table, caption: str, label: str) -> str:
 def markdown(table: Table) -> str:
     """Write a table for Markdown."""
     header, cells = table
-    head, *body = ["| " + " | ".join(map(_markdown, row)) + " |" for row in (header, *cells)]
+    head, *body = ["| " + " | ".join(map(plain, row)) + " |" for row in (header, *cells)]
     return "\n".join([head, "|---|" + "---:|" * (len(header) - 1), *body, ""])
 
 
@@ -62,5 +62,6 @@ def _latex(text: str) -> str:
     return "".join(LATEX.get(c, c) for c in text)
 
 
-def _markdown(text: str) -> str:
+def plain(text: str) -> str:
+    """Escape what Markdown or HTML would take for its own."""
     return "".join(MARKDOWN.get(c, c) for c in text)

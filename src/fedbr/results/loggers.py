@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,7 @@ class TensorBoard(Logger):
     def log(self, round: int, numbers: Mapping[str, float]) -> None:
         for name, value in numbers.items():
             self.writer.add_scalar(name, value, round)
+        self.writer.flush()
 
     def close(self) -> None:
         self.writer.close()
@@ -59,7 +61,8 @@ class WandB(Logger):
         self.run = import_module("wandb").init(
             project="fedbr", group=recipe.name, name=f"{label}-{seed}", dir=str(folder), resume="allow",
             id=blake2b(f"{folder.resolve()}/{label}/{seed}".encode(), digest_size=8).hexdigest(),
-            config=recipe.model_dump(exclude={"compare"}) | {"label": label, "seed": seed},
+            config=recipe.model_dump(exclude={"compare"})
+            | {"label": label, "seed": seed, "methods": _methods(recipe, label)},
         )  # fmt: skip
 
     def log(self, round: int, numbers: Mapping[str, float]) -> None:
@@ -78,7 +81,8 @@ class MLflow(Logger):
         self.mlflow = import_module("mlflow")
         self.mlflow.set_experiment(recipe.name)
         self.mlflow.start_run(run_name=f"{label}-{seed}")
-        self.mlflow.log_params({"label": label, "seed": seed, "folder": str(folder), **_flat(recipe)})
+        about = {"label": label, "seed": seed, "folder": str(folder)}
+        self.mlflow.log_params(about | _flat(recipe) | {"methods": str(_methods(recipe, label))[:500]})
 
     def log(self, round: int, numbers: Mapping[str, float]) -> None:
         self.mlflow.log_metrics(dict(numbers), step=round)
@@ -118,13 +122,29 @@ class Logging:
         if line is None:
             self.close()
         elif self.kinds and line["round"] > self.sent[label, seed]:
-            self.now = self.now or [kind(self.recipe, label, seed, self.folder) for kind in self.kinds]
+            if not self.now:
+                for kind in self.kinds:
+                    with self._at_most_warn(kind):
+                        self.now.append(kind(self.recipe, label, seed, self.folder))
             for logger in self.now:
-                logger.log(line["round"], numbers(line))
+                with self._at_most_warn(type(logger)):
+                    logger.log(line["round"], numbers(line))
 
     def close(self) -> None:
         while self.now:
-            self.now.pop().close()
+            logger = self.now.pop()
+            with self._at_most_warn(type(logger)):
+                logger.close()
+
+    @contextmanager
+    def _at_most_warn(self, kind: type[Logger]) -> Iterator[None]:
+        """A logger that fails must not end the training: say so once, and do without it."""
+        try:
+            yield
+        except Exception as error:
+            self.kinds = [k for k in self.kinds if k is not kind]
+            self.now = [logger for logger in self.now if type(logger) is not kind]
+            warnings.warn(f"--log {kind.package}: {error}; the run goes on without it", RuntimeWarning, stacklevel=2)
 
 
 @contextmanager
@@ -147,6 +167,10 @@ def numbers(line: Line, prefix: str = "") -> dict[str, float]:
         elif isinstance(value, int | float) and key != "round":
             found[prefix + key] = value
     return found
+
+
+def _methods(recipe: Recipe, label: str) -> list[dict[str, Any]]:
+    return next(stack.methods for stack in recipe.compare if stack.label == label)
 
 
 def _flat(recipe: Recipe) -> dict[str, Any]:

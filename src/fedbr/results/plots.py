@@ -40,12 +40,12 @@ def convergence_picture(curves: Curves, target: Path, title: str = "") -> None:
     _draw(axes, {label: Curve(b, {"round": list(map(float, b.rounds))}) for label, b in bands.items()}, "round", 2)
     axes.set_title(title, fontsize="medium")
     axes.legend(frameon=False, **{"loc": "center left", "bbox_to_anchor": (1, 0.5)} if many else {"loc": "lower right"})
-    write(target, _saved(figure, target.suffix[1:]))
+    write(target, saved(figure, target.suffix[1:]))
 
 
 def column_pictures(curves: Mapping[str, Curve], unit: str, kinds: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Draw accuracy by round, seconds or megabytes, as wide as a column of a paper; return each kind of file."""
-    with _small_print():
+    with small_print():
         from matplotlib.figure import Figure
 
         rows = -(-len(curves) // 2)
@@ -54,7 +54,12 @@ def column_pictures(curves: Mapping[str, Curve], unit: str, kinds: Sequence[str]
         _draw(axes, curves, unit, 1.2)
         figure.legend(loc="outside lower center", ncols=2, frameon=False, handlelength=2.6, columnspacing=1.2)
         for kind in kinds:
-            yield kind, _saved(figure, kind)
+            yield kind, saved(figure, kind)
+
+
+def shown(label: str) -> str:
+    """Keep a label from being read as a formula, or as one that is not to be shown."""
+    return ("\u200b" if label[:1] == "_" else "") + label.replace("$", r"\$")
 
 
 def _draw(axes: Axes, curves: Mapping[str, Curve], unit: str, width: float) -> None:
@@ -65,7 +70,7 @@ def _draw(axes: Axes, curves: Mapping[str, Curve], unit: str, width: float) -> N
         x, found, whole = curve.places[unit], curve.band, curve.band.whole
         style: dict[str, Any] = {"color": color, "linestyle": STYLES[dash], "linewidth": width}
         dots = {"marker": "o", "markersize": 4} if whole == 1 else {}
-        axes.plot(x[:whole], found.mean[:whole], label=label.replace("$", r"\$"), **style | dots)
+        axes.plot(x[:whole], found.mean[:whole], label=shown(label), **style | dots)
         if (start := max(0, whole - 1)) < len(x) - 1:  # behind it, seeds are unfinished or diverged
             axes.plot(x[start:], found.mean[start:], **style | {"linewidth": width / 2})
         if found.low != found.high and len(curves) <= BANDS:
@@ -78,8 +83,11 @@ def _draw(axes: Axes, curves: Mapping[str, Curve], unit: str, width: float) -> N
 
 
 @contextmanager
-def _small_print() -> Iterator[None]:
-    """Use sizes that can be read in print, fonts that publishers accept, and the same bytes every time."""
+def small_print(**other: float) -> Iterator[None]:
+    """Use sizes that can be read in print, fonts that publishers accept, and the same bytes every time.
+
+    ``other``: settings of matplotlib, the first dot as an underscore.
+    """
     import matplotlib as mpl
 
     sizes: dict[Any, Any] = {
@@ -89,11 +97,13 @@ def _small_print() -> Iterator[None]:
         "ytick.labelsize": 7,
         "legend.fontsize": 7,
     }
+    sizes |= {key.replace("_", ".", 1): value for key, value in other.items()}
     with mpl.rc_context({**sizes, "pdf.fonttype": 42, "svg.hashsalt": "fedbr", "axes.linewidth": 0.6}):
         yield
 
 
-def _saved(figure: Figure, kind: str) -> bytes:
+def saved(figure: Figure, kind: str) -> bytes:
+    """Return a picture as bytes, which are the same every time."""
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     content = BytesIO()
     dpi = 300 if figure.get_figwidth() <= COLUMN else figure.dpi

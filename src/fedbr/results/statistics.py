@@ -16,7 +16,8 @@ class Paired:
     """One side minus the other, seed by seed: same split, same initial weights."""
 
     mean: float
-    half: float | None  # of the confidence interval; None: one seed has none
+    spread: float | None  # standard deviation; None: one seed has none
+    half: float | None  # of the confidence interval
     wins: int
     ties: int
     seeds: tuple[int, ...]
@@ -42,12 +43,13 @@ def paired(mine: Mapping[int, float | None], theirs: Mapping[int, float | None])
     if not seeds:
         return None
     gains = [float(mine[s] or 0) - float(theirs[s] or 0) for s in seeds]
-    half = None
+    spread = half = None
     if len(gains) > 1:
-        half = t_quantile(LEVEL, len(gains) - 1) * statistics.stdev(gains) / math.sqrt(len(gains))
+        spread = statistics.stdev(gains)
+        half = t_quantile(LEVEL, len(gains) - 1) * spread / math.sqrt(len(gains))
     left_out = sorted((mine.keys() | theirs.keys()) - set(seeds))
     wins, ties = sum(g > 0 for g in gains), sum(g == 0 for g in gains)
-    return Paired(statistics.fmean(gains), half, wins, ties, tuple(seeds), tuple(left_out))
+    return Paired(statistics.fmean(gains), spread, half, wins, ties, tuple(seeds), tuple(left_out))
 
 
 def _known(value: float | None) -> bool:
