@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedbr import bench, config, experiment
 from fedbr.core.errors import InputError
@@ -38,19 +38,26 @@ def main(names: list[str]) -> None:
         except InputError as error:
             print(f"{name} stays as it is: {error}", file=sys.stderr)
             continue
-        prices = price(name, recipe)
+        prices = price_list(name, recipe)
         curves = {s.label: [_curve(folder, recipe, s, seed) for seed in recipe.train.seeds] for s in recipe.compare}
         picture(name, curves, prices)
         about = f"{len(recipe.train.seeds)} seeds, {recipe.train.rounds} rounds (`fedbr run {name}`)"
         insert(name, f"{about}.\n\n![accuracy by cost](img/{name}.png)\n\n{table(results, curves, prices)}", PAGE)
 
 
-def price(name: str, recipe: config.Recipe) -> dict[str, float]:
-    """Measure the CPU time of a round of every stack, FedAvg = 1."""
+class Price(NamedTuple):
+    """What a round costs."""
+
+    ratio: float  # FedAvg = 1
+    seconds: float  # of one core
+
+
+def price_list(name: str, recipe: config.Recipe) -> dict[str, Price]:
+    """Measure the CPU time of a round of every stack."""
     stacks = [(stack.label, stack.build()) for stack in recipe.compare]
     work = replace(STUDIES[name], lockstep=False, rounds=2)
     _, ratios = bench.measure(work, REPEATS, stacks)
-    return {ratio.name: ratio.beside(ratios[0]) for ratio in ratios}
+    return {ratio.name: Price(ratio.beside(ratios[0]), ratio.seconds) for ratio in ratios}
 
 
 def _curve(folder: Path, recipe: config.Recipe, stack: config.Stack, seed: int) -> Curve:
@@ -63,30 +70,42 @@ def reached(curve: Curve, goal: float) -> int | None:
     return next((round for round, accuracy in curve.items() if accuracy >= goal), None)
 
 
-def table(results: dict[str, Any], curves: Mapping[str, list[Curve]], prices: Mapping[str, float]) -> str:
+def table(results: dict[str, Any], curves: Mapping[str, list[Curve]], prices: Mapping[str, Price]) -> str:
     goals = [list(curve.values())[-1] for curve in curves["FedAvg"]]
     base = [reached(curve, goal) for curve, goal in zip(curves["FedAvg"], goals, strict=True)]
+    target = results["recipe"]["metrics"]["target"]
     rows = [["", "5 best rounds %", "price of a round", "rounds to FedAvg's last accuracy", "time to it (FedAvg = 1)"]]
+    rows[0] += [f"rounds to {100 * target:g} %", "CPU seconds to it"]
     for label, seeds in curves.items():
         top5 = Figure.of(run["accuracy"]["top5"] for run in results["runs"] if run["label"] == label)
         found = [reached(curve, goal) for curve, goal in zip(seeds, goals, strict=True)]
-        there = [r for r in found if r is not None]
-        missed = "" if len(there) == len(found) else f" ({len(there)} of {len(found)} seeds)"
-        times = [prices[label] * r / b for r, b in zip(found, base, strict=True) if r is not None and b is not None]
+        times = [
+            prices[label].ratio * r / b for r, b in zip(found, base, strict=True) if r is not None and b is not None
+        ]
+        arrived = [reached(curve, target) for curve in seeds]
+        there = [r for r in arrived if r is not None]
         spread = f" ({min(times):.2f} to {max(times):.2f})" if len(times) > 1 else ""
         rows.append(
             [
                 label,
                 top5.show(1, 100) if top5 else "-",
-                f"{prices[label]:.2f}",
-                f"{statistics.fmean(there):.1f}{missed}" if there else "-",
+                f"{prices[label].ratio:.2f}",
+                _mean_round(found),
                 f"{statistics.fmean(times):.2f}{spread}" if times else "-",
+                _mean_round(arrived),
+                f"{statistics.fmean(there) * prices[label].seconds:.0f}" if there else "-",
             ]
         )
     return markdown(rows)
 
 
-def picture(name: str, curves: Mapping[str, list[Curve]], prices: Mapping[str, float]) -> None:
+def _mean_round(found: list[int | None]) -> str:
+    there = [r for r in found if r is not None]
+    missed = "" if len(there) == len(found) else f" ({len(there)} of {len(found)} seeds)"
+    return f"{statistics.fmean(there):.1f}{missed}" if there else "-"
+
+
+def picture(name: str, curves: Mapping[str, list[Curve]], prices: Mapping[str, Price]) -> None:
     """Draw accuracy by what it cost, in rounds of FedAvg."""
     from matplotlib.figure import Figure as Picture
 
@@ -96,7 +115,7 @@ def picture(name: str, curves: Mapping[str, list[Curve]], prices: Mapping[str, f
     for color, (label, seeds) in zip(colors, curves.items(), strict=True):
         rounds = list(seeds[0])
         mean = [100 * statistics.fmean(seed[r] for seed in seeds) for r in rounds]
-        axes.plot([r * prices[label] for r in rounds], mean, color=color, label=label, linewidth=2)
+        axes.plot([r * prices[label].ratio for r in rounds], mean, color=color, label=label, linewidth=2)
     last = max(curves["FedAvg"][0])
     axes.set(xlabel="cost, in rounds of FedAvg", ylabel="accuracy, %, mean over seeds", xlim=(0, last), ylim=(0, None))
     axes.grid(alpha=0.25)
