@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
-from fedbr.results.statistics import paired, t_quantile
+from fedbr.results.statistics import luck, paired, t_quantile
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 9, 30, 101])
@@ -61,3 +62,11 @@ def test_no_difference_is_no_decision() -> None:
     assert found is not None
     assert found.interval == (0, 0)
     assert found.verdict == "undecided within the spread"
+
+
+def test_how_often_noise_exceeds_its_own_spread() -> None:
+    rng = np.random.default_rng(0)
+    for count in (2, 3, 5):
+        noise = rng.normal(size=(200_000, count))
+        seen = (abs(noise.mean(axis=1)) > noise.std(axis=1, ddof=1)).mean()
+        assert luck(count) == pytest.approx(seen, abs=0.005)

@@ -204,8 +204,8 @@ def _size(pair: Paired, column: Column, sign: str) -> str:
 
 
 def _judged(sign: str, pair: Paired, column: Column, base: BySeed) -> str:
-    """Decide by the 95 % interval of the difference; with few seeds that is wide."""
-    if pair.interval is None:
+    """Decide by the spread of the difference; a star says that its 95 % interval, wide with few seeds, does so too."""
+    if pair.interval is None or pair.spread is None:
         return "one seed"
     low, high = pair.interval
     if sign == "=":
@@ -213,6 +213,7 @@ def _judged(sign: str, pair: Paired, column: Column, base: BySeed) -> str:
         room = mean / 5 if column.room is None else column.room
         inside = -room <= low and high <= room
         return "agrees" if inside else "differs" if low > room or high < -room else "undecided"
-    if low <= 0 <= high:
+    if abs(pair.mean) <= pair.spread:
         return "undecided"
-    return "agrees" if (low > 0) == (sign == ">") else "differs"
+    sure = "" if low <= 0 <= high else "*"
+    return ("agrees" if (pair.mean > 0) == (sign == ">") else "differs") + sure

@@ -11,6 +11,7 @@ from ..results import formats, page
 from ..results.comparison import read
 from ..results.export import beside, export
 from ..results.report import write_page
+from ..results.statistics import luck
 from .outcome import Outcome
 from .scale import Scaled
 from .table import PaperTable
@@ -18,16 +19,20 @@ from .table import PaperTable
 CLAIMS = "What the paper's text says of the order"
 NOTE = (
     "A row agrees if it is on the same side of {base} as in the paper, differs if it is on the other, and is undecided "
-    "if the 95 % confidence interval of the difference (paired by seed, Student's t) contains 0: with two or three "
-    "seeds that interval is wide. 'As good as' (=) agrees if all of the interval lies within 1 point, or within a "
-    "fifth for time and size. A run that diverged has no figure."
+    "if the mean difference, paired by seed, is not larger than its standard deviation. {luck} A star: the 95 % "
+    "confidence interval (Student's t) excludes 0 too. 'As good as' (=) agrees if all of that interval lies within 1 "
+    "point, or within a fifth for time and size. A run that diverged has no figure."
 )
+LUCK = "Where there is no difference at all, {count} seeds decide all the same in {luck:.0%} of the rows."
 UNTUNED = " † not tuned: its parameters are the paper's or its authors', the others' were searched for on digits."
 
 
 def note(base: str, outcomes: Sequence[Outcome]) -> str:
-    """Say how rows are judged, and what the dagger means if there is one."""
-    return NOTE.format(base=base) + (UNTUNED if any(outcome.scaled.untuned for outcome in outcomes) else "")
+    """Say how rows are judged, how sure that is, and what the dagger means if there is one."""
+    count = min(len(outcome.scaled.recipe.train.seeds) for outcome in outcomes)
+    chance = LUCK.format(count=count, luck=luck(count)) if count > 1 else "One seed decides nothing."
+    untuned = UNTUNED if any(outcome.scaled.untuned for outcome in outcomes) else ""
+    return NOTE.format(base=base, luck=chance) + untuned
 
 
 def head(table: PaperTable, parts: Sequence[Scaled]) -> list[str]:

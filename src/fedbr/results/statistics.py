@@ -65,6 +65,12 @@ def t_quantile(level: float, freedom: int) -> float:
     return math.sqrt(freedom) * math.tan(low)
 
 
+def luck(count: int) -> float:
+    """Return how often the mean of so many differences exceeds their standard deviation though there is none."""
+    freedom = count - 1
+    return 1 - _weight(math.atan(math.sqrt(count / freedom)), freedom)
+
+
 def _weight(angle: float, freedom: int) -> float:
     """P(|T| <= sqrt(freedom) tan(angle)): the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
     sine, cosine = math.sin(angle), math.cos(angle)
