@@ -90,7 +90,7 @@ def test_ten_kills_change_nothing(recipe_file: Path, whole: dict[str, Any], tmp_
         process.send_signal(signal.SIGKILL)
         process.communicate()
         rounds_at_kill.append(sum(written(folder).values()))
-    assert len(set(rounds_at_kill)) > 5, "the kills did not fall into the training"
+    assert len(set(rounds_at_kill)) > 3, "the kills did not fall into the training"
     for before, after in pairwise(rounds_at_kill):
         assert after >= before - 1  # at most the round whose checkpoint was not yet written is done again
     assert outcome(folder) == whole

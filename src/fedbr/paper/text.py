@@ -23,14 +23,14 @@ NOTE = (
     "confidence interval (Student's t) excludes 0 too. 'As good as' (=) agrees if all of that interval lies within 1 "
     "point, or within a fifth for time and size. A run that diverged has no figure."
 )
-LUCK = "Where there is no difference at all, {count} seeds decide all the same in {luck:.0%} of the rows."
+LUCK = "Where there is no difference at all, {count} seeds decide all the same in {luck:.0f} % of the rows."
 UNTUNED = " † not tuned: its parameters are the paper's or its authors', the others' were searched for on digits."
 
 
 def note(base: str, outcomes: Sequence[Outcome]) -> str:
     """Say how rows are judged, how sure that is, and what the dagger means if there is one."""
     count = min(len(outcome.scaled.recipe.train.seeds) for outcome in outcomes)
-    chance = LUCK.format(count=count, luck=luck(count)) if count > 1 else "One seed decides nothing."
+    chance = LUCK.format(count=count, luck=100 * luck(count)) if count > 1 else "One seed decides nothing."
     untuned = UNTUNED if any(outcome.scaled.untuned for outcome in outcomes) else ""
     return NOTE.format(base=base, luck=chance) + untuned
 
