@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from fedbr import config, experiment
 from fedbr.backends.flower import states
 from fedbr.backends.flower.message import ANSWER, Blobs, answer, read_answer
 from fedbr.backends.flower.node import NodeSettings
-from fedbr.backends.flower.roster import Settings
+from fedbr.backends.flower.roster import Roster, Settings
 from fedbr.core.errors import InputError, RunError
 from fedbr.core.wire import Reply
 from fedbr.deploy.server import serve
+from fedbr.deploy.site import _pool
 
 PROMISED = ["fedavg", "fedbr", "scaffold", "moon", "mixup+fedbr+fedcm"]
 QUICK = Settings(reply_timeout=30, wait=0.2, min_share=0.5)
@@ -99,7 +101,11 @@ HOSTILE: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "extra": (lambda r: Reply(r.client, r.num_examples, r.payload | {"x": {}}, r.metrics), "nobody asked for"),
     "key": (lambda r: Reply(r.client, r.num_examples, {"model": {}, "scaffold": {}}, r.metrics), "missing"),
     "loss": (lambda r: Reply(r.client, r.num_examples, r.payload, {"loss": float("inf")}), "not finite"),
+    "step": (lambda r: Reply(r.client, r.num_examples, r.payload, r.metrics | {"bad_step": math.nan}), "local step"),
+    "half a step": (lambda r: Reply(r.client, r.num_examples, r.payload, r.metrics | {"bad_step": -0.5}), "local step"),
+    "flag": (lambda r: Reply(r.client, r.num_examples, r.payload, r.metrics | {"bad_weights": 1.0}), "a weight of it"),
     "samples": (lambda r: Reply(r.client, -5, r.payload, r.metrics), "-5 samples"),
+    "more samples": (lambda r: Reply(r.client, 10**9, r.payload, r.metrics), "1000000000 samples, not"),
     "another": (lambda r: Reply(5, r.num_examples, r.payload, r.metrics), "not asked for it"),
 }
 
@@ -132,6 +138,68 @@ def test_garbage_loses_a_node_for_the_round_only(tmp_path: Path, garbage: bytes 
     serve(Wires(three_nodes(tmp_path), edit), recipe("fedavg", clients_per_round=6), tmp_path / "o", QUICK)
     assert clients(tmp_path / "o") == [[0, 1, 4, 5]] * 3
     assert "makes no sense" in log(tmp_path / "o")
+
+
+def told(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Edit:
+    """Replace what the second node says of itself."""
+
+    def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
+        header, replies = read_answer(honest())
+        return answer(change(header) if node == 101 and "facts" in header else header, replies)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda h: h | {"version": "9.9"}, "clients 2-3: has fedbr 9.9, the server "),
+        (lambda h: {k: v for k, v in h.items() if k != "version"}, "clients 2-3: has fedbr None, the server "),
+        (lambda h: h | {"facts": {}}, "clients 2-3: its facts make no sense (KeyError: 'own')"),
+        (lambda h: h | {"facts": 3}, "clients 2-3: its facts make no sense"),
+        (lambda h: h | {"facts": h["facts"] | {"own": 1}}, "clients 2-3: does not say whose"),
+        (lambda h: h | {"facts": h["facts"] | {"own": True}}, "clients 2-3: has samples of its own, but the other"),
+        (lambda h: h | {"held": 5}, "its answer makes no sense"),
+        (lambda h: h | {"clients": None}, "its answer makes no sense"),
+    ],
+)
+def test_a_node_that_says_strange_things_of_itself_is_left_out(
+    tmp_path: Path, change: Callable[[dict[str, Any]], dict[str, Any]], reason: str
+) -> None:
+    serve(Wires(three_nodes(tmp_path), told(change)), recipe("fedavg", rounds=1), tmp_path / "o", QUICK)
+    assert not {2, 3} & set(clients(tmp_path / "o")[0])
+    assert reason in log(tmp_path / "o")
+
+
+def test_a_node_cannot_write_lines_of_its_own_into_the_log(tmp_path: Path) -> None:
+    def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
+        forged = {"failed": {"2": "x\n2026 ERROR forged \x1b[31m" + "y" * 10**5}}
+        header, replies = read_answer(honest())
+        return answer(header | forged, []) if kind == "train" and node == 101 else answer(header, replies)
+
+    serve(Wires(three_nodes(tmp_path), edit), recipe("fedavg", rounds=1), tmp_path / "o", QUICK)
+    lines = log(tmp_path / "o").splitlines()
+    assert not any(line.startswith("2026 ERROR") or "\x1b" in line or len(line) > 1000 for line in lines)
+    assert any("client 2: not used: x 2026 ERROR forged" in line for line in lines)
+
+
+def test_a_new_node_that_is_silent_holds_nobody_up() -> None:
+    """While there are enough others, it gets little time; when it is needed, all there is."""
+    asked: list[float] = []
+
+    class Silent:
+        def nodes(self) -> list[int]:
+            return [7]
+
+        def exchange(self, kind: str, messages: Any, timeout: float) -> dict[int, Blobs | str]:
+            asked.append(timeout)
+            return {}
+
+    settings = Settings(wait=300)
+    roster = Roster(Silent(), settings, {"version": "1"})
+    roster.wait([], 0, patient=False)
+    Roster(Silent(), settings, {"version": "1"}).refresh()
+    assert asked == [30.0, 300.0]
 
 
 def test_a_duplicate_and_a_late_reply_are_dropped(tmp_path: Path) -> None:
@@ -220,6 +288,42 @@ def test_a_full_disk_is_told_and_costs_one_site(tmp_path: Path, monkeypatch: pyt
     assert not list((tmp_path / "node1").rglob("*.new")), "half a file would stay in the way"
 
 
+def test_a_site_is_back_as_soon_as_its_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, full = states.write, [True]
+
+    def scarce(path: Path, content: bytes) -> None:
+        if "node1" in str(path) and full:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, content)
+
+    monkeypatch.setattr(states, "write", scarce)
+    serve(
+        Wires(three_nodes(tmp_path)), recipe("scaffold", clients_per_round=6), tmp_path / "o", QUICK,
+        watch=lambda label, seed, line: full.clear() if line and line["round"] == 1 else None,
+    )  # fmt: skip
+    assert [len(c) for c in clients(tmp_path / "o")] == [4, 6, 6]
+
+
+def test_workers_of_a_node_change_no_bit_and_are_replaced_when_one_dies(tmp_path: Path) -> None:
+    chosen = recipe("scaffold", clients_per_round=6)
+    experiment.run(chosen, tmp_path / "here")
+    nodes = {100: NodeSettings((0, 1, 2, 3, 4, 5), state_dir=tmp_path / "n", workers=2)}
+    serve(Wires(nodes), chosen, tmp_path / "there", QUICK)
+    assert weights(tmp_path / "there") == weights(tmp_path / "here")
+    crew = _pool(2)
+
+    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
+        if line and line["round"] == 1:
+            crew.processes[0].kill()
+
+    serve(Wires(nodes), chosen, tmp_path / "again", QUICK, watch=watch)
+    assert weights(tmp_path / "again") == weights(tmp_path / "here"), "the node was asked again"
+    assert "a worker process was killed by signal 9" in log(tmp_path / "again")
+    assert _pool(2) is not crew
+    _pool(2).close()
+    _pool.cache_clear()
+
+
 def test_the_server_goes_on_from_its_last_round(tmp_path: Path) -> None:
     """Killed after the nodes trained a round that was never written down: they start it again from where it began."""
     chosen = recipe("scaffold", rounds=5, clients_per_round=6)
@@ -302,6 +406,67 @@ def test_sites_train_and_test_on_their_own_samples(tmp_path: Path) -> None:
     assert there["accuracy"]["final"] == pytest.approx(here["accuracy"]["final"])  # sites of one size
     assert there["split"]["sizes"] == here["split"]["sizes"]
     assert there["split"]["effective_classes"] == here["split"]["effective_classes"]
+
+
+def accuracies(folder: Path) -> list[dict[str, Any]]:
+    (file,) = folder.glob("runs/*/metrics.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_a_site_that_was_never_tested_does_not_count_as_wrong(tmp_path: Path) -> None:
+    """Not when it cannot test; and when it did once, what it counted then stands."""
+
+    def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs | str:
+        tests.append(node) if kind == "evaluate" else None
+        late = node == 102 and tests.count(102) > 2
+        return "broken" if kind == "evaluate" and (node == 101 or late) else honest()
+
+    tests: list[int] = []
+    serve(Wires(own_sites(tmp_path), edit), own_recipe(clients=3), tmp_path / "o", QUICK)
+    for line in accuracies(tmp_path / "o"):
+        first, second, third = line["accuracy_clients"]
+        assert second is None
+        assert line["accuracy"] == pytest.approx((first + third) / 2)
+    assert "clients 1: never tested, the accuracy is without them" in log(tmp_path / "o")
+    assert "clients 2: not tested, what they counted last, if ever, stands: broken" in log(tmp_path / "o")
+
+
+def test_nobody_who_can_test_ends_the_run_with_a_reason(tmp_path: Path) -> None:
+    def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs | str:
+        return "broken" if kind == "evaluate" else honest()
+
+    with pytest.raises(RunError, match="no site could be tested"):
+        serve(Wires(own_sites(tmp_path), edit), own_recipe(clients=3), tmp_path / "o", QUICK)
+
+
+def test_bias_is_measured_where_the_server_has_test_samples_and_refused_elsewhere(tmp_path: Path) -> None:
+    chosen = recipe("fedavg").model_copy(update={"metrics": config.MetricsConfig(bias_every=1)})
+    experiment.run(chosen, tmp_path / "here")
+    serve(Wires(three_nodes(tmp_path)), chosen, tmp_path / "there", QUICK)
+    here, there = (accuracies(tmp_path / name) for name in ("here", "there"))
+    assert [line["bias"] for line in there] == [line["bias"] for line in here]
+    own = own_recipe(clients=3).model_copy(update={"metrics": config.MetricsConfig(bias_every=1)})
+    wires = Wires(own_sites(tmp_path))
+    with pytest.raises(InputError, match=r"metrics\.bias_every = 1: .* stay at the sites; only 0 is allowed"):
+        serve(wires, own, tmp_path / "o", QUICK)
+    assert not wires.sent
+    disguised = own.model_copy(update={"data": recipe("fedavg").data.model_copy(update={"clients": 3})})
+    with pytest.raises(InputError, match="only 0 is allowed"):  # the recipe names data that every node could load
+        serve(wires, disguised, tmp_path / "p", QUICK)
+    assert {kind for _, kind, _ in wires.sent} == {"query"}
+
+
+def test_samples_that_change_during_a_run_are_noticed(tmp_path: Path) -> None:
+    nodes = own_sites(tmp_path)
+
+    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
+        if line and line["round"] == 1:
+            Path(nodes[101].data).write_bytes((tmp_path / "site2.npz").read_bytes())
+
+    serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=watch)
+    assert clients(tmp_path / "o") == [[0, 1, 2], [0, 2], [0, 2]]
+    assert "client 1: not used: data: other samples than when" in log(tmp_path / "o")
+    assert "client 1 has other samples than when the run began" in log(tmp_path / "o")
 
 
 def test_a_site_with_damaged_data_is_named_and_left_out(tmp_path: Path) -> None:

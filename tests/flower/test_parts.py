@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import fedbr
 from fedbr import config
 from fedbr.assembly import assemble
 from fedbr.backends.flower.message import answer, ranges, read_answer
-from fedbr.backends.flower.rehearsal import rehearse
+from fedbr.backends.flower.rehearsal import Rehearsal, rehearse
 from fedbr.backends.flower.screen import objection
 from fedbr.backends.flower.states import StateFiles
 from fedbr.backends.serial import SerialBackend
@@ -27,9 +28,9 @@ from fedbr.core.wire import Reply
 from fedbr.deploy import desk
 from fedbr.deploy.app_dir import write_app
 from fedbr.deploy.audit import audit
-from fedbr.deploy.launch import check_address
+from fedbr.deploy.launch import check_address, node_config, workshop
 from fedbr.deploy.settings import RUN, node_settings, read_ids, run_settings
-from fedbr.deploy.sites import in_common
+from fedbr.deploy.sites import in_common, well_formed
 from fedbr.methods import METHODS, build
 from fedbr.models import build as build_model
 
@@ -180,12 +181,22 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     assert call(["flower", "init", "app", "--recipe", "digits", "--set", "train.rounds=3"]) == 0
     assert "flwr run app NAME" in capsys.readouterr().out
+    own = '[data]\nname = "npz"\nclients = 2\n[[compare]]\nlabel = "FedAvg"\n'
+    (tmp_path / "own.toml").write_text(own)
+    np.savez(tmp_path / "s.npz", x=np.random.default_rng(0).random((40, 1, 8, 8)), y=np.arange(40) % 2)
+    assert call(["flower", "audit", "own.toml", "--data", "s.npz"]) == 0
+    assert "the client's weights after local training" in capsys.readouterr().out
     for line, words in (
         (("server", "--host", "0.0.0.0"), "--keys"),
         (("node",), "--id K"),
         (("node", "--id", "1", "--data", "none.npz"), "there is no such file"),
         (("run", "digits", "--min-share", "2"), "min-share"),
         (("run", "digits", "--methods", "local"), "use fedbr run"),
+        (("run", "digits", "--nodes", "11"), "--nodes 11: between 1 and 10"),
+        (("run", "own.toml"), "--superlink HOST:PORT says where"),
+        (("run", "own.toml", "--set", "metrics.bias_every=5"), "metrics.bias_every = 5: "),
+        (("run", "digits", "--superlink", "127.0.0.1:1", "--keys", "none"), "has no ca.crt"),
+        (("audit", "own.toml"), "data.path = ''"),
     ):
         assert call(["flower", *line]) == 2
         said = capsys.readouterr().err
@@ -194,14 +205,90 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, mo
 
 
 def test_the_core_works_without_flower(tmp_path: Path) -> None:
-    """Every module but those that carry Flower's messages is imported with flwr out of reach."""
+    """With flwr and what comes with it out of reach, all but its own commands is imported and runs."""
     code = (
-        "import sys; sys.modules['flwr'] = None\n"
-        "import fedbr.deploy.server, fedbr.deploy.site, fedbr.deploy.launch, fedbr.cli.app\n"
-        "assert not any(name.startswith('flwr.') for name in sys.modules)"
+        "import sys; sys.modules.update(dict.fromkeys(['flwr', 'cryptography']))\n"
+        "import fedbr.deploy.server, fedbr.deploy.site, fedbr.deploy.launch\n"
+        "from fedbr.cli.app import call\n"
+        "run = 'run digits --methods fedbr --workers 1 --out o --set train.rounds=1 train.local_steps=1'\n"
+        "assert call(run.split()) == 0\n"
+        "assert call(['flower', 'audit', 'digits']) == 0\n"
+        "assert call(['flower', 'keys', 'k']) == 2"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stderr == "fedbr: fedbr flower: cryptography is not installed; pip install 'fedbr[flower]'\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
+def test_what_is_started_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from fedbr.backends.flower.processes import Processes\n"
+        "own = Processes(Path('home'))\n"
+        "own.start('it', [sys.executable, '-c', 'import time; time.sleep(600)'], Path('log'))\n"
+        "print(own.running['it'].pid, flush=True); time.sleep(600)"
+    )
+    line = [sys.executable, "-c", code]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        child = Path("/proc") / process.stdout.readline().strip() / "cmdline"
+        assert child.read_bytes()
+        process.kill()
+    end = time.monotonic() + 30
+    while child.exists() and child.read_bytes():  # empty: ended, and not yet buried
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_trial_leaves_what_clients_remember_and_the_logs(tmp_path: Path) -> None:
+    for name in (
+        "home/config.toml",
+        "app/pyproject.toml",
+        "state.db",
+        "state.db-wal",
+        "node-0/x/client-0.1",
+        "run.log",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    with workshop(tmp_path):
+        pass
+    assert sorted(file.name for file in tmp_path.rglob("*") if file.is_file()) == ["client-0.1", "run.log"]
+
+
+def test_a_contribution_must_be_of_the_same_samples_throughout() -> None:
+    def reply(x: int, y: int) -> Reply:
+        return Reply(0, 5, {"naivemix": {"x": torch.zeros(x, 2), "y": torch.zeros(y, 3)}})
+
+    seen = Rehearsal({0: reply(4, 4).payload, 1: {}}, {}, {}, {})
+    assert objection(reply(7, 7), "contribute", seen) is None
+    assert objection(reply(7, 6), "contribute", seen) == "naivemix: has 7 of x, 6 of y"
+    assert objection(reply(0, 0), "contribute", seen) == "naivemix: has 0 of x, 0 of y"
+
+
+def test_a_node_whose_file_is_gone_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("flwr", reason="pip install 'fedbr[flower]'")
+    from fedbr.deploy.apps import reply_here
+
+    header, _ = read_answer(reply_here({}, {"ids": "0", "data-path": str(tmp_path / "none.npz")}))
+    assert header["error"].startswith("data-path = ")
+
+
+def test_facts_of_sites_have_bounds() -> None:
+    told = {"samples": 5, "distinct": 5, "test_samples": 1, "effective_classes": 1.0, "content": "c"}
+    facts = {"shape": [1, 8, 8], "dtype": "uint8", "classes": ["0", "²"], "by_client": {"0": told}}
+    assert well_formed(facts, [0])
+    assert in_common({0: facts})["classes"] == ["0", "²"]
+    for strange in (
+        {"shape": [10**6] * 9}, {"shape": [0]}, {"classes": []}, {"classes": ["x" * 10**6]}, {"dtype": "int8"},
+        {"by_client": {"0": told | {"samples": 0}}},
+    ):  # fmt: skip
+        assert not well_formed(facts | strange, [0])
+
+
+def test_a_path_that_flower_cannot_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="quotation marks"):
+        node_config("0", "", tmp_path / 'a "b"' / "state")
 
 
 def test_own_samples_with_many_clients_must_name_them(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from .run import FRESH, METHODS, SET, Watcher
 
 app = typer.Typer(help="The same experiment on a real federation, through Flower.", no_args_is_help=True)
 
+TRIAL = 3  # nodes, where nobody says how many
 FOLDER = typer.Argument(...)
 RECIPE = typer.Argument("digits")
 RECIPE_OPTION = typer.Option("digits", "--recipe", help="A shipped recipe or a TOML file; it is copied into the app.")
@@ -30,10 +34,12 @@ THERE = typer.Option(None, "--superlink", metavar="HOST:PORT", help="A SuperLink
 DATA = typer.Option("", "--data", metavar="PATH", help="The site's own .npz or image folder; it never leaves the site.")
 ID = typer.Option(None, "--id", min=0, help="The client that this node is.")
 IDS = typer.Option("", "--ids", metavar="0-499", help="The clients of a node that holds several.")
-NODE_PORT = typer.Option(0, "--port", help="Port on this machine for the node's own processes; default: a free one.")
+NODE_PORT = typer.Option(
+    0, "--port", min=0, max=65535, help="Port on this machine for the node's own processes; default: a free one."
+)
 WORKERS = typer.Option(1, "--workers", min=1, help="Processes of a node that holds many clients.")
 ANEW = typer.Option(False, "--start-anew", help="Clients whose memory is lost begin again instead of staying out.")
-NODES = typer.Option(3, "--nodes", min=1, help="Without --superlink: nodes on this machine that share the clients.")
+NODES = typer.Option(None, "--nodes", min=1, help="Without --superlink: nodes that share the clients; default: 3.")
 TIMEOUT = typer.Option(600.0, "--reply-timeout", help="Seconds in which a round's replies must come.")
 WAIT = typer.Option(300.0, "--wait", help="Seconds to wait for nodes that are missing.")
 SHARE = typer.Option(0.5, "--min-share", help="Share of a round's clients that must answer.")
@@ -58,21 +64,18 @@ def server(
     host: str = HOST, port: int = PORT, folder: Path = HOME, keys: Path | None = KEYS, insecure: bool = INSECURE
 ) -> int:
     """Run a SuperLink until it is stopped; nodes whose public keys are in --keys may join."""
-    from ..backends.flower.processes import Processes
     from ..deploy import launch
 
     launch.check_address(host, keys, insecure)
-    _stop_on_term()
     folder = folder.absolute()
-    with Processes(folder / "home") as processes:
-        try:
-            launch.start_superlink(processes, folder, host, port, keys and keys.absolute())
-            safety = "TLS, known nodes only" if keys else "no TLS"
-            print(f"SuperLink: {host}:{port}, {safety}   Log: {folder / 'superlink.log'}   Stop: Ctrl-C", flush=True)
-            processes.running["the SuperLink"].wait()
-            processes.check()
-        except KeyboardInterrupt:
-            print("SuperLink: stopped; a run goes on from its last round when it is started again")
+    with _until_stopped(
+        folder, "SuperLink: stopped; a run goes on from its last round when it is started again"
+    ) as own:
+        launch.start_superlink(own, folder, host, port, keys and keys.absolute())
+        safety = "TLS, known nodes only" if keys else "no TLS"
+        print(f"SuperLink: {host}:{port}, {safety}   Log: {folder / 'superlink.log'}   Stop: Ctrl-C", flush=True)
+        own.running["the SuperLink"].wait()
+        own.check()
     return 0
 
 
@@ -89,7 +92,7 @@ def node(
     start_anew: bool = ANEW,
 ) -> int:
     """Run a node with one client, or many, until it is stopped. Its samples stay here."""
-    from ..backends.flower.processes import Processes, free_port
+    from ..backends.flower.processes import free_port
     from ..core.errors import InputError
     from ..deploy import launch
     from ..deploy.settings import read_ids
@@ -101,13 +104,9 @@ def node(
     folder = (folder or Path(f"fedbr-node-{ids.replace(',', '_')}")).absolute()
     config = launch.node_config(ids, data, folder / "state", workers, start_anew)
     line = launch.node_line(superlink, config, port or free_port(), keys and keys.absolute(), f"node-{first}")
-    _stop_on_term()
-    with Processes(folder / "home") as processes:
+    with _until_stopped(folder, "Node: stopped; what its clients remember is kept") as own:
         print(f"Node: clients {ids} at {superlink}   Log: {folder / 'node.log'}   Stop: Ctrl-C", flush=True)
-        try:
-            launch.keep_node(processes, line, folder / "node.log")
-        except KeyboardInterrupt:
-            print("Node: stopped; what its clients remember is kept")
+        launch.keep_node(own, line, folder / "node.log")
     return 0
 
 
@@ -120,7 +119,7 @@ def run(
     fresh: bool = FRESH,
     superlink: str | None = THERE,
     keys: Path | None = KEYS,
-    nodes: int = NODES,
+    nodes: int | None = NODES,
     reply_timeout: float = TIMEOUT,
     wait: float = WAIT,
     min_share: float = SHARE,
@@ -130,7 +129,7 @@ def run(
     Without --superlink, a SuperLink and nodes are started on this machine, for a trial, and stopped at the end.
     """
     from .. import config
-    from ..backends.flower.processes import Processes
+    from ..backends.flower.processes import program
     from ..deploy import launch
     from ..deploy.server import check
     from ..deploy.settings import run_settings
@@ -141,27 +140,38 @@ def run(
     results = ResultFolder((out or Path("runs") / chosen.name).absolute(), chosen)
     given = {"out": str(results.path), "reply-timeout": reply_timeout, "wait": wait, "min-share": min_share}
     run_settings({**given, "recipe": chosen.to_toml()})
+    folder, log = results.path / ".flower", results.path / "flower.log"
+    said = log.stat().st_size if log.exists() else 0
+    if superlink is None:
+        clients = _clients(chosen, nodes)
+        program("flower-superlink")  # refuse before anything is written
+        with results.open(fresh):
+            if fresh:
+                shutil.rmtree(folder, ignore_errors=True)
+    else:
+        folder /= str(os.getpid())  # others may hand runs in too
     watch = Watcher(chosen)
-    folder = results.path / ".flower"
     _stop_on_term()
-    with Processes(folder / "home") as processes:
-        try:
+    try:
+        with launch.workshop(folder) as processes:
             if superlink is None:
-                with results.open(fresh):  # refuse before anything is started
-                    pass
-                if fresh:
-                    shutil.rmtree(folder, ignore_errors=True)
-                launch.start_trial(processes, folder, _clients(chosen), nodes)
+                launch.start_trial(processes, folder, clients, nodes or min(TRIAL, clients))
             else:
                 launch.write_connection(processes.home, superlink, keys)
             launch.submit(processes, folder, chosen, {**given, "fresh": fresh})
-            with watch.progress:
-                launch.follow(processes, results, watch)
-        except KeyboardInterrupt:
-            launch.stop(processes.home, folder / "run.log")
-            processes.close()
-            leave()
-    return _show(results, superlink)
+            try:
+                with watch.progress:
+                    launch.follow(processes, results, watch)
+            except KeyboardInterrupt:
+                if superlink is not None:
+                    launch.stop(processes.home, folder / "run.log")
+                raise
+            good = superlink is not None and launch.completed(processes.home, folder / "run.log")
+    except KeyboardInterrupt:
+        leave()
+    code = _show(results, log, said, elsewhere=good)
+    shutil.rmtree(folder, ignore_errors=True)
+    return code
 
 
 @app.command("keys")
@@ -180,14 +190,14 @@ def keys_(folder: Path = FOLDER, hosts: list[str] = NAMES, ids: str = COUNT) -> 
 
 
 @app.command("audit")
-def audit(recipe: str = RECIPE, set_: list[str] = SET, methods: list[str] = METHODS) -> int:
-    """List what a client reveals, in bytes and words; nothing is sent."""
+def audit(recipe: str = RECIPE, set_: list[str] = SET, methods: list[str] = METHODS, data: str = DATA) -> int:
+    """List what a client reveals, in bytes and words; nothing is sent. --data: with a site's own samples."""
     from .. import config
     from ..deploy.audit import audit as listed
 
     chosen = config.load(recipe, set_, methods)
     for stack in chosen.compare:
-        found = listed(chosen, stack)
+        found = listed(chosen, stack, data)
         print(f"{stack.label}: what leaves a client")
         for item in found.items:
             size = f"{item.bytes:,} bytes" if item.bytes else ""
@@ -196,30 +206,56 @@ def audit(recipe: str = RECIPE, set_: list[str] = SET, methods: list[str] = METH
     return 0
 
 
-def _clients(recipe: Any) -> int:
-    from ..assembly import federation
+def _clients(recipe: Any, nodes: int | None) -> int:
+    """Count the clients of a trial; refuse what cannot be trained before anything is started."""
+    from ..assembly import federation, job
+    from ..core.errors import InputError
+    from ..deploy.server import at_sites
 
-    return recipe.data.clients or len(federation(recipe, recipe.train.seeds[0]).train.parts)
+    if at_sites(recipe):
+        raise InputError("data.path = '': the samples are at the sites; --superlink HOST:PORT says where these are")
+    seed = recipe.train.seeds[0]
+    clients = federation(recipe, seed)
+    for stack in recipe.compare:
+        job(recipe.of(stack), stack, clients, seed)
+    if (nodes or 1) > (count := len(clients.train.parts)):
+        raise InputError(f"--nodes {nodes}: between 1 and {count}, the number of clients")
+    return count
 
 
-def _show(results: Any, superlink: str | None) -> int:
+def _show(results: Any, log: Path, said: int, elsewhere: bool) -> int:
     """Print the comparison, or why there is none."""
     from ..core.errors import RunError
     from .tables import show
 
-    log = results.path / "flower.log"
-    if superlink is not None and not log.exists():
-        print(f"The run ended; its results are on the SuperLink's machine, in {results.path}")
-        return 0
     plan = [results.run(stack, seed) for seed in results.recipe.train.seeds for stack in results.recipe.compare]
     if not all(run.finished for run in plan):
-        errors = [line for line in log.read_text("utf-8").splitlines() if " ERROR " in line] if log.exists() else []
-        reason = errors[-1].partition(" ERROR ")[2] if errors else "it was stopped"
-        raise RunError(f"{reason}; every finished round is safe, start it again to go on. Log: {log}")
+        if elsewhere:
+            print(f"The run is finished; its results are on the SuperLink's machine, in {results.path}")
+            return 0
+        text = log.read_bytes()[said:].decode("utf-8", "replace") if log.exists() else ""
+        errors = [line.partition(" ERROR ")[2] for line in text.splitlines() if " ERROR " in line]
+        reason = errors[-1] if errors else "the run was stopped, or failed on the SuperLink's machine"
+        raise RunError(
+            f"{reason}; every finished round is safe, start it again to go on. Logs: {log}, {log.parent / '.flower'}"
+        )
     found = results.results()
     show(found)
     print(f"Results: {results.path}   Report: fedbr report {shlex.quote(str(results.path))}")
     return 1 if any(r["diverged"] for r in found["runs"]) else 0
+
+
+@contextmanager
+def _until_stopped(folder: Path, farewell: str) -> Iterator[Any]:
+    """Let programs run until they end or somebody stops this one."""
+    from ..backends.flower.processes import Processes
+
+    _stop_on_term()
+    with Processes(folder / "home") as processes:
+        try:
+            yield processes
+        except KeyboardInterrupt:
+            print(farewell)
 
 
 def _flower(name: str) -> Any:

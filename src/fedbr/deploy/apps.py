@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..backends.flower.grid import client_app, server_app
-from .desk import at_desk
+from .desk import at_desk, end_with_parent
 
 if TYPE_CHECKING:
     from ..backends.flower.message import Blobs
@@ -19,17 +19,24 @@ def _serve(carrier: Carrier, config: dict[str, Any]) -> None:
     from .server import serve
     from .settings import run_settings
 
+    end_with_parent()
     chosen = run_settings(config)
     serve(carrier, chosen.recipe, chosen.out, chosen.settings, chosen.fresh)
 
 
 def reply_here(blobs: Blobs, config: dict[str, Any]) -> Blobs:
     """Answer a message in this process."""
+    from .. import __version__
+    from ..backends.flower.message import answer
     from ..backends.flower.node import reply_to
+    from ..core.errors import InputError
     from .settings import node_settings
     from .site import site_of
 
-    settings = node_settings(config)
+    try:
+        settings = node_settings(config)
+    except InputError as error:  # such as a data file that was moved away
+        return answer({"clients": [], "version": __version__, "error": str(error)})
     return reply_to(blobs, settings, site_of(settings))
 
 

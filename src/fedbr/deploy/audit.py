@@ -12,6 +12,9 @@ from ..config import Recipe, Stack
 from ..core.wire import Payload, State, nbytes
 from ..methods import METHODS
 from .server import check
+from .settings import node_settings
+from .site import OwnSite
+from .sites import Sites, in_common, stub
 
 
 class Item(NamedTuple):
@@ -23,8 +26,9 @@ class Item(NamedTuple):
 
 ALWAYS = [
     Item("at the start", "facts", 0, "number of samples (and of different ones), effective number of classes, number "
-         "of test samples, a hash of the samples, their shape and type, the names of the classes"),
+         "of test samples, a hash of the samples, their shape and type, names of classes, the version of fedbr"),
     Item("each round", "loss", 8, "mean training loss, number of samples, first step that was not finite"),
+    Item("when it fails", "reason", 0, "what went wrong, in a line that may name a file of the site"),
     Item("each test", "counts", 8, "number of right answers on the client's own test samples, if it has any"),
 ]  # fmt: skip
 
@@ -37,11 +41,12 @@ class Audit:
     kept: int
 
 
-def audit(recipe: Recipe, stack: Stack) -> Audit:
+def audit(recipe: Recipe, stack: Stack, data: str = "") -> Audit:
     """List what one client of a stack reveals; the sizes are those of a rehearsal with made-up samples."""
     check(recipe)
     seed = recipe.train.seeds[0]
-    seen = rehearse(assembly.job(recipe.of(stack), stack, assembly.federation(recipe, seed), seed))
+    clients = _like(recipe, data) if data else assembly.federation(recipe, seed)
+    seen = rehearse(assembly.job(recipe.of(stack), stack, clients, seed))
     contributed = [
         Item("before training" if when == 0 else "each round", *section)
         for when, payload in seen.contributed.items()
@@ -49,6 +54,13 @@ def audit(recipe: Recipe, stack: Stack) -> Audit:
     ]
     uploaded = [Item("each round", *section) for section in _sections(seen.replied, "upload")]
     return Audit([*contributed, *uploaded, *ALWAYS], nbytes(seen.remembered))
+
+
+def _like(recipe: Recipe, data: str) -> Sites:
+    """Make the federation of sites that have samples such as these."""
+    site = OwnSite(node_settings({"ids": "0", "data-path": data}))
+    common = in_common({0: site.facts({"recipe": recipe.model_dump()})})
+    return stub(common, recipe.data, recipe.data.clients or 1)
 
 
 def _sections(payload: Payload, kind: str) -> Iterator[tuple[str, int, str]]:

@@ -30,7 +30,7 @@ def main(address: str) -> None:
     """Answer messages, one after the other, until the process is ended or its parent is gone."""
     from .apps import reply_here
 
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    end_with_parent()
     with Listener(address, "AF_UNIX", backlog=8) as listener:
         Path(address).chmod(0o600)
         while True:
@@ -39,10 +39,16 @@ def main(address: str) -> None:
                 _send(connection, reply_here(blobs, config), {})
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(0)  # nothing is here that is not on disk too
+def end_with_parent() -> None:
+    """End this process when the one that started it is gone; Flower's own would wait for each other for ever."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)  # nothing is here that is not on disk too
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _send(connection: Connection, blobs: Blobs, config: Mapping[str, Any]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ RUN = "the run"
 NAME = "fedbr"  # of the connection, in Flower's config.toml
 REFUSED = "Exit Code: 305"  # in the log of a node that the SuperLink does not let in; the process ends with 1
 UNTRUSTED = b"certificate verify failed"
-START = 120.0  # seconds for a program to listen
+START = 120.0  # seconds for a program to listen, or to answer
 RETRY, RETRIES = 10.0, 18  # seconds between the attempts of a node that is refused, and how many of them
 
 
@@ -90,16 +92,17 @@ def start_node(processes: Processes, name: str, line: list[str], log: Path) -> N
 
 def keep_node(processes: Processes, line: list[str], log: Path) -> None:
     """Run a node until it ends; where the SuperLink refuses it, as after a quick restart, try again for a while."""
-    for attempt in range(RETRIES + 1):
-        before = log.stat().st_size if log.exists() else 0
+    refused = 0
+    while refused <= RETRIES:
+        before, begin = log.stat().st_size if log.exists() else 0, time.monotonic()
         start_node(processes, "the node", line, log)
         code = _watched(processes.running["the node"], log, before)
         processes.close()
         said = last_words(log, before)
         if REFUSED not in said:
             raise RunError(f"the node ended with code {code}: {said}; all of it: {log}")
-        if attempt < RETRIES:
-            time.sleep(RETRY)
+        refused = refused + 1 if time.monotonic() - begin < START else 1  # one that was let in begins to count anew
+        time.sleep(RETRY)
     raise RunError(
         f"the SuperLink refused the node for {RETRY * RETRIES:.0f} s: is its public key registered there? Log: {log}"
     )
@@ -124,21 +127,21 @@ def node_config(ids: str, data: str, state: Path, workers: int = 1, anew: bool =
         if not place.exists():
             raise InputError(f"--data {data}: there is no such file or folder")
         config["data-path"] = str(place)
+    if '"' in "".join(config.values()):
+        raise InputError(f"--data {data}, --dir {state.parent}: Flower reads no paths with quotation marks")
     return config | ({"workers": workers} if workers > 1 else {}) | ({"start-anew": True} if anew else {})
 
 
 def write_connection(home: Path, address: str, keys: Path | None) -> None:
     """Tell the flwr command where the SuperLink is."""
     home.mkdir(parents=True, exist_ok=True)
-    safety = f'root-certificates = "{(keys / "ca.crt").absolute()}"' if keys else "insecure = true"
+    safety = f'root-certificates = "{existing(keys / "ca.crt").absolute()}"' if keys else "insecure = true"
     text = f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{address}"\n{safety}\n'
     write(home / "config.toml", text)
 
 
 def start_trial(processes: Processes, folder: Path, clients: int, nodes: int) -> None:
     """Start a SuperLink and nodes that share the recipe's clients, all on this machine."""
-    if not 1 <= nodes <= clients:
-        raise InputError(f"--nodes {nodes}: between 1 and {clients}, the number of clients")
     port = free_port()
     start_superlink(processes, folder, "127.0.0.1", port, None)
     for node in range(nodes):
@@ -156,7 +159,7 @@ def submit(processes: Processes, folder: Path, recipe: Recipe, config: Mapping[s
 
 
 def follow(processes: Processes, folder: ResultFolder, watch: Watch) -> None:
-    """Tell of every round as it appears in the result folder, until the run ends."""
+    """Tell of every round as it appears in the result folder, until the run ends; refuse what never began."""
     seen: dict[tuple[str, int], int] = {}
     plan = [(stack, seed) for seed in folder.recipe.train.seeds for stack in folder.recipe.compare]
     while True:
@@ -170,7 +173,10 @@ def follow(processes: Processes, folder: ResultFolder, watch: Watch) -> None:
             if lines:
                 seen[stack.label, seed] = len(lines)
         if over:
+            log, code = processes.logs[RUN], processes.running[RUN].returncode
             processes.stop(RUN)
+            if _run_id(log) is None:
+                raise RunError(f"the run was not handed in (code {code}): {_words(log.read_text('utf-8'))}")
             return
         processes.check(besides=RUN)
         time.sleep(0.5)
@@ -178,14 +184,47 @@ def follow(processes: Processes, folder: ResultFolder, watch: Watch) -> None:
 
 def stop(home: Path, log: Path) -> None:
     """End the run that a log is of; every finished round is safe."""
-    if found := re.search(r"started run (\d+)", log.read_text("utf-8") if log.exists() else ""):
-        flwr(home, "stop", found[1], NAME)
+    if run := _run_id(log):
+        with suppress(RunError):
+            flwr(home, "stop", run, NAME)
+
+
+def completed(home: Path, log: Path) -> bool:
+    """Ask the SuperLink whether the run that a log is of came to a good end."""
+    return "finished:completed" in flwr(home, "list", "--run-id", _run_id(log) or "", NAME, "--format", "json").stdout
+
+
+@contextmanager
+def workshop(folder: Path) -> Iterator[Processes]:
+    """Lend a folder to the programs of one run; logs, and what the clients of a trial remember, stay there."""
+    try:
+        with Processes(folder / "home") as processes:
+            _sweep(folder)
+            yield processes
+    finally:
+        _sweep(folder)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what no later call needs: a run that goes on does so from the result folder, on a new SuperLink."""
+    for name in ("home", "app"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for file in folder.glob("state.db*"):
+        file.unlink(missing_ok=True)
+
+
+def _run_id(log: Path) -> str | None:
+    found = re.search(r"started run (\d+)", log.read_text("utf-8") if log.exists() else "")
+    return found[1] if found else None
 
 
 def flwr(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Call Flower's own command line."""
     line = [program("flwr"), *words]
-    return subprocess.run(line, env=environment(home), capture_output=True, text=True, timeout=120, check=False)
+    try:
+        return subprocess.run(line, env=environment(home), capture_output=True, text=True, timeout=START, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise RunError(f"flwr {words[0]}: the SuperLink did not answer in {START:.0f} s") from error
 
 
 def existing(file: Path) -> Path:

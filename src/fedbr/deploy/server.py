@@ -12,10 +12,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from .. import assembly
+from .. import __version__, assembly
 from ..backends.base import Backend
 from ..backends.flower.backend import FlowerBackend
-from ..backends.flower.message import ranges
+from ..backends.flower.message import one_line, ranges
 from ..backends.flower.roster import Carrier, Roster, Settings
 from ..backends.memory import ClientMemory
 from ..backends.process import one_thread
@@ -27,6 +27,7 @@ from ..core.errors import InputError, RunError
 from ..core.method import Method
 from ..data import Federation
 from ..experiment import Line, Watch, play
+from ..results.export import write_csv
 from ..results.store import ResultFolder, RunFolder, dump
 from .sites import Sites, in_common, stub, well_formed
 
@@ -40,13 +41,14 @@ def serve(
     check(recipe)
     folder = ResultFolder(out, recipe)
     with folder.open(fresh), one_thread(), logged(out / "flower.log"), ExitStack() as exits:
+        exits.callback(write_csv, out)
         exits.callback(folder.summarise)
         plan = [(stack, seed, folder.run(stack, seed)) for seed in recipe.train.seeds for stack in recipe.compare]
         if all(this.finished for *_, this in plan):
             return folder.results()
         if fresh:
             (out / "sites.json").unlink(missing_ok=True)
-        order = {"recipe": json.loads(recipe.model_dump_json(exclude_none=True))}
+        order = {"version": __version__, "recipe": json.loads(recipe.model_dump_json(exclude_none=True))}
         roster = Roster(carrier, settings, order)
         clients = lru_cache(maxsize=1)(_federations(roster, recipe, out))
         for stack, seed, this in plan:
@@ -72,6 +74,24 @@ def check(recipe: Recipe) -> None:
                     f"compare[{stack.label}]: with {method.name!r} every client keeps a model of its own and nothing "
                     "is sent; a federation has nothing to do: use fedbr run"
                 )
+    if at_sites(recipe):
+        _check_sites(recipe)
+
+
+def at_sites(recipe: Recipe) -> bool:
+    """Say whether only the sites can have a recipe's samples."""
+    return recipe.data.name in ("npz", "folder") and not recipe.data.path
+
+
+def _check_sites(recipe: Recipe) -> None:
+    """Refuse what cannot be done with samples that stay at the sites."""
+    if recipe.data.clients is None:
+        raise InputError("data.clients: say how many clients the sites have together")
+    if recipe.metrics.bias_every:
+        raise InputError(
+            f"metrics.bias_every = {recipe.metrics.bias_every}: every client's model would have to be tested on all "
+            "test samples, but these stay at the sites; only 0 is allowed"
+        )
 
 
 class _Engine:
@@ -97,7 +117,7 @@ class _Engine:
         }
         tests = [*clients.tests, *clients.some_tests(evaluate_samples, self.seed)]
         examiner = None if isinstance(clients, Sites) else SerialBackend(job, clients.train, tests, 1)
-        self.backend = FlowerBackend(job, self.roster, order, tests, examiner)
+        self.backend = FlowerBackend(job, self.roster, order, clients.sizes, tests, examiner)
         return self.backend
 
     def close(self) -> None:
@@ -116,14 +136,15 @@ class _Engine:
 
 def _federations(roster: Roster, recipe: Recipe, out: Path) -> Callable[[int], Federation]:
     """Find out whose samples these are: the recipe's, which the server has too, or the sites' own."""
+    roster.check = _whose
     roster.wait_for_one()
     if not next(iter(roster.known.values())).facts["own"]:
         common = assembly.federation(recipe, recipe.train.seeds[0])
         roster.check = partial(_same_samples, common.content)
         roster.recheck()
         return partial(assembly.federation, recipe)
-    if recipe.data.clients is None:
-        raise InputError("data.clients: say how many clients the sites have together")
+    _check_sites(recipe)
+    assert recipe.data.clients is not None
     file, count = out / "sites.json", recipe.data.clients
     if not file.exists():
         roster.check = partial(_fits, count)
@@ -144,7 +165,14 @@ def _gather(roster: Roster, count: int) -> dict[str, Any]:
     return {"common": in_common(told), "clients": facts}
 
 
+def _whose(clients: list[int], facts: Mapping[str, Any]) -> str | None:
+    sound = isinstance(facts["own"], bool) and isinstance(facts["content"], str)
+    return None if sound else "does not say whose its samples are"
+
+
 def _same_samples(content: str, clients: list[int], facts: Mapping[str, Any]) -> str | None:
+    if reason := _whose(clients, facts):
+        return reason
     if facts["own"]:
         return "has samples of its own, but the other nodes have the recipe's; all or none"
     if facts["content"] != content:
@@ -153,9 +181,11 @@ def _same_samples(content: str, clients: list[int], facts: Mapping[str, Any]) ->
 
 
 def _fits(count: int, clients: list[int], facts: Mapping[str, Any]) -> str | None:
+    if reason := _whose(clients, facts):
+        return reason
     if not facts["own"]:
         return "has no samples of its own (--data), but the other nodes have; all or none"
-    if strangers := [client for client in clients if client >= count]:
+    if strangers := [client for client in clients if client not in range(count)]:
         return f"is not among the recipe's clients 0 to {count - 1}: {ranges(strangers)}"
     return None if well_formed(facts, clients) else "its facts make no sense"
 
@@ -170,17 +200,25 @@ def _unchanged(told: Mapping[str, Any], clients: list[int], facts: Mapping[str, 
     return None
 
 
+class _Lines(logging.Formatter):
+    """One line for each event, whatever a node may have written into it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return one_line(super().format(record))
+
+
 @contextmanager
 def logged(file: Path) -> Iterator[None]:
     """Write what happens to a file of the result folder, for good."""
     handler = logging.FileHandler(file, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
         yield
-    except (InputError, RunError) as error:
-        log.error("%s", error)
+    except Exception as error:
+        known = isinstance(error, InputError | RunError)
+        log.error("%s", error if known else f"{type(error).__name__}: {error}")
         raise
     finally:
         log.removeHandler(handler)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
@@ -12,16 +13,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from .. import __version__
 from ..assembly import federation, job
-from ..backends.base import LocalBackend
+from ..backends.base import Answers, Cohort, LocalBackend
 from ..backends.flower.node import NodeSettings
 from ..backends.memory import ClientMemory
 from ..backends.pool import PoolBackend, WorkerPool
 from ..backends.serial import SerialBackend
 from ..config import Recipe, parse
+from ..core.client import Job
 from ..core.data import Index, Samples, TrainData
 from ..core.errors import InputError
+from ..core.testing import Exam
 from ..data import Federation, own
 from ..data.federation import Source
 from ..data.partition import effective_classes, grouped
@@ -36,8 +41,31 @@ class Held(ClientMemory):
         """Keep it here: each cohort is written and dropped as soon as it is done."""
 
 
+class Crew(PoolBackend):
+    """Processes of a node, which stay from message to message as long as none of them fails."""
+
+    def __init__(self, this: Job, data: TrainData, tests: Sequence[Samples], cohort: int, workers: int) -> None:
+        pool = _pool(workers)
+        with _dropped(pool):
+            super().__init__(this, data, tests, cohort, pool, Held())
+
+    def test(self, exams: Sequence[Exam]) -> list[Tensor]:
+        with _dropped(self.pool):
+            return super().test(exams)
+
+    def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
+        workers = len(self.pool.processes)
+        if self.pool is not _pool(workers):  # some cohort before this one failed
+            self.pool = _pool(workers)
+            self.pool.prepare(self.job, self.data, self.tests)
+        with _dropped(self.pool):
+            return super()._answer(work)
+
+
 class RecipeSite:
     """The node's clients of a recipe that every node can load."""
+
+    version = __version__
 
     def __init__(self, settings: NodeSettings) -> None:
         self.settings = settings
@@ -61,32 +89,38 @@ class RecipeSite:
 class OwnSite:
     """Clients whose samples are here and nowhere else."""
 
+    version = __version__
+
     def __init__(self, settings: NodeSettings) -> None:
         self.settings = settings
 
     def facts(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """Say what the server must know: figures, the shape of a sample, the names of classes."""
-        source = self._source(parse(order["recipe"]))
+        source, content = self._source(parse(order["recipe"]))
         train, tests = self._parts(source)
         x, y = source.train.x, source.train.y.numpy()
+        tested = {key: _content(test) for key, test in {id(test): test for test in tests.values()}.items()}
         clients = {
             str(client): {
                 "samples": len(part),
                 "distinct": len({x[i].numpy().tobytes() for i in part}),
                 "effective_classes": effective_classes(y[part]),
                 "test_samples": len(tests[client]),
-                "content": _content(source.train, part),
+                "content": _hash(_content(source.train, part), tested[id(tests[client])]),
             }
             for client, part in train.items()
         }
         shape, dtype = list(x.shape[1:]), str(x.dtype).removeprefix("torch.")
-        return {"own": True, "shape": shape, "dtype": dtype, "classes": _names(source), "by_client": clients}
+        about = {"own": True, "content": content, "shape": shape, "dtype": dtype}
+        return about | {"classes": _names(source), "by_client": clients}
 
     def desk(self, order: Mapping[str, Any]) -> LocalBackend:
         """Make who trains and tests; classes have the numbers that the server gave them."""
         recipe, seed, common = parse(order["recipe"]), int(order["seed"]), order["common"]
         stack, count = recipe.compare[int(order["stack"])], int(order["clients"])
-        source = self._source(recipe)
+        source, content = self._source(recipe)
+        if order["content"] != content:
+            raise InputError("data: other samples than when this node was asked about them")
         if strangers := [name for name in _names(source) if name not in common["classes"]]:
             raise InputError(f"data: class {strangers[0]!r} is not among those that the run began with")
         number = torch.tensor([common["classes"].index(name) for name in _names(source)])
@@ -99,9 +133,10 @@ class OwnSite:
         exams = [tests.get(client, nothing) for client in range(count)]
         return _desk(this, data, exams, int(order["cohort"]), self.settings.workers)
 
-    def _source(self, recipe: Recipe) -> Source:
+    def _source(self, recipe: Recipe) -> tuple[Source, str]:
         path, options = self.settings.data, recipe.data
-        return shrunk(_read(path, options.size, Path(path).stat().st_mtime_ns), options.shrink)
+        source, content = _read(path, options.size, Path(path).stat().st_mtime_ns)
+        return shrunk(source, options.shrink), content
 
     def _parts(self, source: Source) -> tuple[dict[int, Index], dict[int, Samples]]:
         """Deal the site's samples to its clients: one has all, several have those that name them."""
@@ -127,10 +162,26 @@ def site_of(settings: NodeSettings) -> RecipeSite | OwnSite:
     return OwnSite(settings) if settings.data else RecipeSite(settings)
 
 
-def _desk(this: Any, data: TrainData, tests: Sequence[Samples], cohort: int, workers: int) -> LocalBackend:
+def _desk(this: Job, data: TrainData, tests: Sequence[Samples], cohort: int, workers: int) -> LocalBackend:
     if workers == 1:
         return SerialBackend(this, data, tests, cohort, Held())
-    return PoolBackend(this, data, tests, cohort, WorkerPool(workers), Held())
+    return Crew(this, data, tests, cohort, workers)
+
+
+@lru_cache(maxsize=1)
+def _pool(workers: int) -> WorkerPool:
+    return WorkerPool(workers)
+
+
+@contextmanager
+def _dropped(pool: WorkerPool) -> Iterator[None]:
+    """After a failure, let others work: who is still busy would answer to the next question."""
+    try:
+        yield
+    except Exception:
+        pool.close()
+        _pool.cache_clear()
+        raise
 
 
 @lru_cache(maxsize=2)
@@ -140,9 +191,10 @@ def _federation(recipe: str, seed: int) -> Federation:
 
 
 @lru_cache(maxsize=1)
-def _read(path: str, size: int, changed: int) -> Source:
-    """Read a site's own samples; again when the file has changed."""
-    return own.npz(path) if Path(path).suffix == ".npz" else own.folder(path, size)
+def _read(path: str, size: int, changed: int) -> tuple[Source, str]:
+    """Read a site's own samples, and hash them; again when the file has changed."""
+    source = own.npz(path) if Path(path).suffix == ".npz" else own.folder(path, size)
+    return source, _hash(_content(source.train), _content(source.test))
 
 
 def _check_known(clients: Sequence[int], count: int) -> None:
@@ -154,8 +206,13 @@ def _names(source: Source) -> list[str]:
     return list(source.class_names or map(str, range(source.num_classes)))
 
 
-def _content(samples: Samples, part: Index) -> str:
+def _content(samples: Samples, part: Index | None = None) -> str:
+    chosen = slice(None) if part is None else torch.from_numpy(part)
+    return _hash(*(tensor[chosen].contiguous().numpy().data for tensor in (samples.x, samples.y)))
+
+
+def _hash(*parts: bytes | memoryview | str) -> str:
     digest = sha256()
-    for tensor in (samples.x[torch.from_numpy(part)], samples.y[torch.from_numpy(part)]):
-        digest.update(tensor.contiguous().numpy().data)
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else part)
     return digest.hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,7 @@ from ..data import DataOptions, Federation, proxy
 from ..data.federation import SHOWN, Source
 
 PIXELS = "uint8"
+LARGEST = 10**7  # numbers in a sample, and classes
 TYPES = {PIXELS: torch.uint8, "float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 
 
@@ -91,12 +93,15 @@ def well_formed(facts: Mapping[str, Any], clients: Sequence[int]) -> bool:
     figures = ("samples", "distinct", "test_samples")
     return (
         facts["dtype"] in TYPES
-        and all(isinstance(size, int) and 0 < size < 10**6 for size in facts["shape"])
-        and all(isinstance(name, str) for name in facts["classes"])
+        and all(isinstance(size, int) and size > 0 for size in facts["shape"])
+        and math.prod(facts["shape"]) <= LARGEST
+        and 0 < len(facts["classes"]) <= LARGEST
+        and all(isinstance(name, str) and len(name) <= 200 for name in facts["classes"])
         and all(
             isinstance(told["content"], str)
             and 0 <= float(told["effective_classes"]) < len(facts["classes"]) + 1
             and all(isinstance(told[key], int) and 0 <= told[key] < 10**12 for key in figures)
+            and told["samples"] > 0
             for told in (facts["by_client"][str(client)] for client in clients)
         )
     )
@@ -113,5 +118,5 @@ def in_common(told: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
                     "all sites must have the same"
                 )
     names = {str(name) for facts in told.values() for name in facts["classes"]}
-    order = sorted(names, key=lambda name: (0, int(name), "") if name.isdigit() else (1, 0, name))
+    order = sorted(names, key=lambda name: (0, int(name), "") if name.isdecimal() else (1, 0, name))
     return {"shape": list(one["shape"]), "dtype": one["dtype"], "classes": order}

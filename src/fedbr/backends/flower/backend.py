@@ -15,8 +15,8 @@ from ...core import wire
 from ...core.client import Job
 from ...core.data import Samples
 from ...core.errors import Diverged, RunError
-from ...core.testing import Exam, Piece
-from ...core.wire import Payload, Reply, Task
+from ...core.testing import Exam, Piece, pieces
+from ...core.wire import Payload, Reply, State, Task
 from ..base import LocalBackend
 from ..memory import ClientMemory
 from .message import EXAM, SHARED, TASK, Blobs, ask, name_of, ranges, read_answer, sections, task_fields
@@ -37,10 +37,11 @@ class FlowerBackend:
         job: Job,
         roster: Roster,
         order: Mapping[str, Any],
+        sizes: Sequence[int],
         tests: Sequence[Samples],
         examiner: LocalBackend | None,
     ) -> None:
-        self.job, self.roster, self.order = job, roster, order
+        self.job, self.roster, self.order, self.sizes = job, roster, order, sizes
         self.examiner = examiner  # without one, the nodes test
         self.tests = self._tests = tests
         self.states = ClientMemory()
@@ -67,15 +68,16 @@ class FlowerBackend:
             if not again:
                 break
         self._judge(tasks, got, refused, enough)
-        if self.examiner is None:  # a site that is not there and never tested says nothing
-            here = {*self.roster.holders(), *(test for test, _ in self._counts)}
-            self.tests = [test if client in here else EMPTY for client, test in enumerate(self._tests)]
+        if self.examiner is None and tasks[0].kind == "train":
+            self._meet(tasks[0].payload["model"])
         return [got[task.client] for task in tasks if task.client in got]
 
     def test(self, exams: Sequence[Exam]) -> list[Tensor]:
         """Let the server test on the recipe's samples, or each node on its own."""
         if self.examiner is not None:
             return self.examiner.test(exams)
+        if not any(asked for _, asked in exams):
+            raise RunError("no site could be tested; flower.log says why")
         return [self._test_at_nodes(exam) for exam in exams]
 
     def close(self) -> None:
@@ -115,9 +117,9 @@ class FlowerBackend:
         messages = {}
         for node, some in by_node.items():
             header = {"kind": task.kind, "round": task.round, "tasks": task_fields(some), "shared": list(named)}
-            held = self.roster.known[node].held
-            news = {SHARED + name: blob for name, blob in named.items() if name not in held}
-            messages[node] = ask({**self.order, **header}, **{TASK: body}, **news)
+            known = self.roster.known[node]
+            news = {SHARED + name: blob for name, blob in named.items() if name not in known.held}
+            messages[node] = ask({**self.order, **header, "content": known.facts["content"]}, **{TASK: body}, **news)
         return messages
 
     def _take(
@@ -169,6 +171,8 @@ class FlowerBackend:
         for key, wanted in (("round", task.round), ("kind", task.kind), ("experiment", self.order["experiment"])):
             if header.get(key) != wanted:
                 return f"it is for {key} {header.get(key)}, not {wanted}"
+        if reply.num_examples != (size := self.sizes[reply.client]):
+            return f"it has {reply.num_examples} samples, not {size}"
         return objection(reply, task.kind, self.expected)
 
     def _judge(self, tasks: Sequence[Task], got: Mapping[int, Reply], refused: dict[int, str], enough: int) -> None:
@@ -188,6 +192,16 @@ class FlowerBackend:
             f"(min-share {self.roster.settings.min_share:g}): {shown}"
         )
 
+    def _meet(self, params: State) -> None:
+        """Let sites that never tested do so with the model that was sent; who cannot has no say in the accuracy."""
+        new = self.roster.holders().keys() - {test for test, _ in self._counts}
+        if asked := pieces(self._tests, sorted(new)):
+            self._test_at_nodes((params, asked))
+        counted = {test for test, _ in self._counts}
+        self.tests = [test if client in counted else EMPTY for client, test in enumerate(self._tests)]
+        if silent := [client for client, test in enumerate(self._tests) if len(test) and client not in counted]:
+            log.warning("clients %s: never tested, the accuracy is without them", ranges(silent))
+
     def _test_at_nodes(self, exam: Exam) -> Tensor:
         """Let every node count for its clients; where one is silent, what it counted last stands."""
         params, asked = exam
@@ -197,10 +211,11 @@ class FlowerBackend:
             if piece.test in holders:
                 by_node.setdefault(holders[piece.test], []).append(piece)
         model = sections({"model": params})
-        messages = {
-            node: ask({**self.order, "kind": "test", "pieces": [piece[:3] for piece in some]}, **{EXAM: model})
-            for node, some in by_node.items()
-        }
+        messages = {}
+        for node, some in by_node.items():
+            header = {"kind": "test", "pieces": [piece[:3] for piece in some]}
+            content = self.roster.known[node].facts["content"]
+            messages[node] = ask({**self.order, **header, "content": content}, **{EXAM: model})
         answers = self.roster.carrier.exchange("evaluate", messages, self.roster.settings.reply_timeout)
         for node, some in by_node.items():
             self._count(node, some, answers.get(node, "no answer in time"))
@@ -220,8 +235,7 @@ class FlowerBackend:
                 raise ValueError("its counts cannot be right")
         except Exception as error:  # nothing that a node sends may stop the server
             whose = ranges(piece.test for piece in asked)
-            log.warning("clients %s: not tested, what they counted last stands: %s", whose, error)
-            self.roster.lose(node, f"clients {whose}: {error}")
+            self.roster.lose(node, f"clients {whose}: not tested, what they counted last, if ever, stands: {error}")
             return
         self._counts |= {piece[:2]: n for piece, n in zip(asked, counts, strict=True)}
 

@@ -63,6 +63,11 @@ def read_answer(blobs: Mapping[str, bytes]) -> tuple[dict[str, Any], list[Reply]
     return header, replies
 
 
+def one_line(text: str, most: int = 1000) -> str:
+    """Make one line of what somebody else wrote, so that a log stays one."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text[:most]).split())
+
+
 def task_fields(tasks: Iterable[Task]) -> list[list[int]]:
     """Write who is asked, and when each of them trained before."""
     return [[task.client, task.last] for task in tasks]

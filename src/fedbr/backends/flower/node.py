@@ -36,6 +36,8 @@ class NodeSettings:
 class Site(Protocol):
     """The samples and models of a node."""
 
+    version: str  # of fedbr
+
     def facts(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """Say what the server must know of the samples."""
         ...
@@ -47,7 +49,7 @@ class Site(Protocol):
 
 def reply_to(blobs: Blobs, settings: NodeSettings, site: Site) -> Blobs:
     """Answer one message; whatever goes wrong becomes a line that the server can log."""
-    base: dict[str, Any] = {"clients": list(settings.clients)}
+    base: dict[str, Any] = {"clients": list(settings.clients), "version": site.version}
     try:
         order = header_of(blobs, ASK)
         files = StateFiles(settings.state_dir, experiment_name(order.get("experiment", "none")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ SAFE = {  # nothing is sent to anybody but the SuperLink, and nothing is install
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds; the default is one, in every round
 }
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PATIENCE = 15.0  # seconds until a process that was asked to end is killed
 
 
@@ -48,6 +50,7 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 env=environment(self.home) | dict(settings or {}),
                 start_new_session=True,  # Ctrl-C is for us; we end them
+                preexec_fn=_end_with_us(),
             )
         self.logs[name] = log
 
@@ -65,11 +68,14 @@ class Processes:
 
     def stop(self, name: str) -> None:
         """End one, and all that it started."""
+        self.running[name].terminate()
+        self._gone(name)
+
+    def _gone(self, name: str) -> None:
+        """Wait for one that was told to end; Flower takes a second signal for an order to drop everything."""
         process = self.running.pop(name)
-        if process.poll() is None:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -77,10 +83,9 @@ class Processes:
     def close(self) -> None:
         """End all, the last one first."""
         for process in self.running.values():
-            with suppress(ProcessLookupError):
-                process.terminate()
+            process.terminate()
         for name in reversed(list(self.running)):
-            self.stop(name)
+            self._gone(name)
         while self.rooms:
             self.rooms.pop().cleanup()
 
@@ -89,6 +94,20 @@ class Processes:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _end_with_us() -> Callable[[], None] | None:
+    """Return what a child does first so that it ends even when this process is killed; Linux knows how."""
+    if sys.platform != "linux":
+        return None
+    us, prctl = os.getpid(), ctypes.CDLL(None).prctl  # looked up here: little is safe between fork and exec
+
+    def tell() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != us:  # killed before it could be told
+            os._exit(1)
+
+    return tell
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -15,6 +15,7 @@ log = logging.getLogger("fedbr.flower")
 
 POLL = 1.0  # seconds between looks for new nodes
 PATIENCE = 30.0  # seconds until a node that could not answer is asked again; twice as many each time
+BRIEF = 30.0  # seconds for a new node to answer while the others could go on; twice as many each time
 
 
 class Carrier(Protocol):
@@ -55,8 +56,8 @@ class Roster:
         self._again: dict[int, float] = {}  # node -> when to ask it again
         self._failures: dict[int, int] = {}  # node -> how often it could not answer
 
-    def refresh(self) -> None:
-        """Forget nodes that are gone; ask those that are new."""
+    def refresh(self, brief: bool = False) -> None:
+        """Forget nodes that are gone; ask those that are new, ``brief`` if nobody depends on them."""
         here = self.carrier.nodes()
         for gone in self.known.keys() - set(here):
             log.warning("clients %s: their node is gone", ranges(self.known.pop(gone).clients))
@@ -64,14 +65,16 @@ class Roster:
         if not new:
             return
         question = ask({**self.order, "kind": "who"})
-        found = self.carrier.exchange("query", dict.fromkeys(new, question), self.settings.wait)
+        failures = max(self._failures.get(node, 0) for node in new)
+        timeout = min(BRIEF * 2 ** min(10, failures), self.settings.wait) if brief else self.settings.wait
+        found = self.carrier.exchange("query", dict.fromkeys(new, question), timeout)
         for node in new:
             self._introduce(node, found.get(node, "it did not answer"))
 
     def recheck(self) -> None:
         """Look at the nodes that are known with a check that came later."""
         for node, known in list(self.known.items()):
-            if reason := self.check(known.clients, known.facts):
+            if reason := self._objection(known.clients, known.facts):
                 self._refuse(node, f"clients {ranges(known.clients)}: {reason}")
 
     def wait_for_one(self) -> None:
@@ -93,7 +96,8 @@ class Roster:
         """Wait for the clients' nodes; if not ``patient``, only until there are enough."""
         end = time.monotonic() + self.settings.wait
         while True:
-            self.refresh()
+            there = len(set(clients) & self.holders().keys())
+            self.refresh(brief=not patient and there >= enough)
             missing = set(clients) - self.holders().keys()
             present = len(clients) - len(missing)
             if not missing or (present >= enough and not patient):
@@ -110,16 +114,20 @@ class Roster:
 
     def lose(self, node: int, reason: str) -> None:
         """Ask a node anew before it gets work again."""
+        log.warning("%s", reason)
         self.troubles[node] = reason
         self.known.pop(node, None)
 
     def _introduce(self, node: int, found: Blobs | str) -> None:
+        ours = self.order["version"]
+        header: dict[str, Any] = {"version": ours, "error": found, "clients": []}
         try:
-            header: dict[str, Any] = {"error": found, "clients": []}
             if not isinstance(found, str):
                 header, _ = read_answer(found)
-            clients = [int(client) for client in header["clients"]]
-            reason = header.get("error") or self.check(clients, header["facts"])
+            clients, held = [int(client) for client in header["clients"]], set(header.get("held", []))
+            reason: str | None = header.get("error") or self._objection(clients, header["facts"])
+            if (theirs := header.get("version")) != ours:
+                reason = f"has fedbr {theirs}, the server {ours}; all must have the same version"
         except Exception as error:  # nothing that a node sends may stop the server
             clients, reason = [], f"its answer makes no sense ({type(error).__name__}: {error})"
         if reason:
@@ -129,11 +137,17 @@ class Roster:
         if taken := sorted(set(clients) & self.holders().keys()):
             log.warning("clients %s: another node holds them now", ranges(taken))
         self.troubles.pop(node, None)
-        self.known[node] = Known(clients, header["facts"], set(header.get("held", [])))
+        self._failures.pop(node, None)
+        self.known[node] = Known(clients, header["facts"], held)
         log.info("clients %s: their node is here", ranges(clients))
 
+    def _objection(self, clients: list[int], facts: dict[str, Any]) -> str | None:
+        try:
+            return self.check(clients, facts)
+        except Exception as error:  # nothing that a node sends may stop the server
+            return f"its facts make no sense ({type(error).__name__}: {error})"
+
     def _refuse(self, node: int, reason: str) -> None:
-        log.warning("%s", reason)
         self.lose(node, reason)
         self._again[node] = time.monotonic() + PATIENCE * 2 ** min(10, self._failures.get(node, 0))
         self._failures[node] = self._failures.get(node, 0) + 1

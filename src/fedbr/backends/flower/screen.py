@@ -10,13 +10,14 @@ from .rehearsal import Rehearsal
 
 def objection(reply: Reply, kind: str, expected: Rehearsal) -> str | None:
     """Say why a reply must not be used; None if it may be."""
-    if reply.num_examples < 1:
-        return f"it has {reply.num_examples} samples"
     if kind == "contribute":
         known = {name: section for payload in expected.contributed.values() for name, section in payload.items()}
-        return _strange(reply.payload, known, first=1, partial=True) or _infinite(reply.payload)
-    if (step := int(reply.metrics.get("bad_step", -1))) >= 0:
-        return f"its loss is not finite at local step {step + 1}"
+        payload = reply.payload
+        return _strange(payload, known, first=1, partial=True) or _ragged(payload) or _infinite(payload)
+    if (step := reply.metrics.get("bad_step", -1)) != -1:
+        return f"its loss is not finite at local step {step + 1:.0f}"
+    if reply.metrics.get("bad_weights"):
+        return "a weight of it is not finite"
     if not math.isfinite(reply.metrics.get("loss", math.nan)):
         return "its loss is not finite"
     return _strange(reply.payload, expected.replied) or _infinite(reply.payload)
@@ -46,6 +47,15 @@ def _differs(section: State, expected: State, name: str, first: int) -> str | No
                 f"{name}: {key} is {str(found.dtype).removeprefix('torch.')} {list(found.shape)}, "
                 f"not {str(wanted.dtype).removeprefix('torch.')} {list(wanted.shape)}"
             )
+    return None
+
+
+def _ragged(payload: Payload) -> str | None:
+    """Refuse contributions whose tensors are not of the same samples, or of none."""
+    for name, section in payload.items():
+        rows = {key: value.shape[0] if value.dim() else 0 for key, value in section.items()}
+        if len(set(rows.values())) != 1 or 0 in rows.values():
+            return f"{name}: has {', '.join(f'{n} of {key}' for key, n in rows.items()) or 'nothing'}"
     return None
 
 

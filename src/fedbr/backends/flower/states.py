@@ -19,11 +19,8 @@ class StateFiles:
 
     def load(self, client: int, round: int) -> Payload | None:
         """Return what a client remembers of a round; None if it is not there, or is damaged."""
-        file = self._file(client, round)
         try:
-            return unpack(file.read_bytes())[1]["state"]
-        except FileNotFoundError:
-            return None
+            return unpack(self._file(client, round).read_bytes())[1]["state"]
         except Exception:  # safetensors has errors of its own for what a dying disk leaves
             return None
 

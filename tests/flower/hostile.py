@@ -1,0 +1,25 @@
+"""The process of a node in which its clients train, but what they answer is wrong: hostile.py SOCKET nan|shape."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+from fedbr.backends.flower.message import Blobs, answer, read_answer
+from fedbr.deploy import apps, desk
+
+CHANGES = {"nan": lambda v: v * float("nan"), "shape": lambda v: v[:1]}
+honest = apps.reply_here
+
+
+def hostile(blobs: Blobs, config: dict[str, Any]) -> Blobs:
+    header, replies = read_answer(honest(blobs, config))
+    change = CHANGES[sys.argv[2]]
+    spoiled = [{name: {k: change(v) for k, v in s.items()} for name, s in r.payload.items()} for r in replies]
+    return answer(header, [replace(r, payload=p) for r, p in zip(replies, spoiled, strict=True)])
+
+
+if __name__ == "__main__":
+    apps.reply_here = hostile
+    desk.main(sys.argv[1])

@@ -1,0 +1,125 @@
+"""A federation of real processes on loopback, whose parts can be killed, or be hostile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedbr import config
+from fedbr.backends.flower.processes import Processes, free_port
+from fedbr.deploy import launch
+from fedbr.deploy.desk import SOCKET
+
+HOSTILE = Path(__file__).parent / "hostile.py"
+
+
+def recipe(*stacks: str, **train: Any) -> config.Recipe:
+    settings = {"rounds": 2, "local_steps": 3, "batch_size": 8, "cohort": 1} | train
+    return config.parse(
+        {
+            "name": "small",
+            "data": {"name": "digits", "clients": 6},
+            "model": {"name": "cnn", "width": 0.25},
+            "train": settings,
+            "compare": [config.short(stack) for stack in stacks],
+        }
+    )
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    return {file.parent.name: file.read_bytes() for file in folder.glob("runs/*/model.safetensors")}
+
+
+def rounds(folder: Path) -> list[list[int]]:
+    return [json.loads(line)["clients"] for f in folder.glob("runs/*/metrics.jsonl") for line in f.open()]
+
+
+def until(ready: Callable[[], Any], seconds: float = 600) -> None:
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.1)
+
+
+def gone(folder: Path, seconds: float = 120) -> None:
+    """Wait until nothing is left of what was started for a folder."""
+    end = time.monotonic() + seconds
+    while left := alive(folder):
+        assert time.monotonic() < end, f"still there: {left}"
+        time.sleep(0.1)
+
+
+class Place:
+    """A federation whose processes can be killed one by one."""
+
+    def __init__(self, folder: Path, keys: Path | None = None) -> None:
+        self.folder, self.keys, self.port = folder, keys, free_port()
+        self.out = folder / "out"
+        self.processes = Processes(folder / "home")
+
+    def superlink(self) -> None:
+        launch.start_superlink(self.processes, self.folder, "127.0.0.1", self.port, self.keys)
+
+    def node(self, number: int, ids: str, keys: Path | None = None, hostile: str = "") -> None:
+        config = launch.node_config(ids, "", self.folder / f"state{number}")
+        where = f"127.0.0.1:{self.port}"
+        line = launch.node_line(where, config, free_port(), keys or self.keys, f"node-{number}")
+        name, log = f"node {number}", self.folder / f"node-{number}.log"
+        if not hostile:
+            launch.start_node(self.processes, name, line, log)
+            return
+        address = self.processes.room() / "desk"
+        self.processes.start(f"{name} (desk)", [sys.executable, str(HOSTILE), str(address), hostile], log)
+        until(address.exists)
+        self.processes.start(name, line, log, {SOCKET: str(address)})
+
+    def kill(self, name: str) -> None:
+        """Without any warning, with all that it started."""
+        for each in (f"{name} (desk)", name):
+            if (process := self.processes.running.pop(each, None)) is not None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if name == "the SuperLink":  # whose server holds the result folder until it notices
+            until(lambda: not any("flwr-serverapp" in line for line in alive(self.folder).values()))
+
+    def run(self, chosen: config.Recipe, **settings: Any) -> subprocess.Popen[bytes]:
+        given = {"out": str(self.out), "wait": 120.0, "reply-timeout": 240.0} | settings
+        launch.submit(self.processes, self.folder, chosen, given)
+        return self.processes.running.pop(launch.RUN)
+
+    def log(self) -> str:
+        file = self.out / "flower.log"
+        return file.read_text() if file.exists() else ""
+
+
+def alive(folder: Path) -> dict[int, str]:
+    """Command lines of processes that name a folder, or have Flower's home in it, as all that Flower starts."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            known = str(folder) in line or f"FLWR_HOME={folder}".encode() in (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if known and int(entry.name) != os.getpid():
+            found[int(entry.name)] = line
+    return found
+
+
+def fedbr(*words: object) -> subprocess.Popen[str]:
+    """Start a command line; what it prints goes to a pipe."""
+    line = [sys.executable, "-m", "fedbr", *map(str, words)]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def keys_in(folder: Path, nodes: str = "0-1") -> Path:
+    line = [sys.executable, "-m", "fedbr", "flower", "keys", str(folder), "--ids", nodes]
+    subprocess.run(line, check=True, capture_output=True)
+    return folder
