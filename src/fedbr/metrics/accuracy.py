@@ -80,13 +80,15 @@ def _hits(
     tests = examiner.tests
     same = {id(tests[s]): s for s in reversed(sets)}  # the first of those that are one object
     first = [same[id(tests[s])] for s in sets]
-    totals = {s: torch.bincount(tests[s].y, minlength=num_classes).double() for s in same.values()}
     exams = [
         (model, pieces(tests, dict.fromkeys(first[t] for t in some)))
         for model, some in zip(models, wanted, strict=True)
     ]
+    answers = examiner.test(exams)
+    answered = examiner.tests  # without sets that nobody could answer
+    totals = {s: torch.bincount(answered[s].y, minlength=num_classes).double() for s in same.values()}
     found = []
-    for some, (_, asked), counts in zip(wanted, exams, examiner.test(exams), strict=True):
+    for some, (_, asked), counts in zip(wanted, exams, answers, strict=True):
         right = {first[t]: torch.zeros(num_classes, dtype=torch.float64) for t in some}
         for piece, counted in zip(asked, counts, strict=True):
             right[piece.test] += counted

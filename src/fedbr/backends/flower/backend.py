@@ -15,8 +15,8 @@ from ...core import wire
 from ...core.client import Job
 from ...core.data import Samples
 from ...core.errors import Diverged, RunError
-from ...core.testing import Exam, Piece, pieces
-from ...core.wire import Payload, Reply, State, Task
+from ...core.testing import Exam, Piece
+from ...core.wire import Payload, Reply, Task
 from ..base import LocalBackend
 from ..memory import ClientMemory
 from .message import EXAM, SHARED, TASK, Blobs, ask, name_of, ranges, read_answer, sections, task_fields
@@ -52,6 +52,7 @@ class FlowerBackend:
 
     def run(self, tasks: Sequence[Task]) -> list[Reply]:
         """Let clients answer; return what came and may be used, in the order of the tasks."""
+        self.tests = self._tests  # who was silent in the last test may speak in the next
         if not tasks:
             return []
         self.shared |= {k: v for task in tasks for k, v in task.payload.items() if k.startswith(wire.SHARED)}
@@ -68,17 +69,20 @@ class FlowerBackend:
             if not again:
                 break
         self._judge(tasks, got, refused, enough)
-        if self.examiner is None and tasks[0].kind == "train":
-            self._meet(tasks[0].payload["model"])
         return [got[task.client] for task in tasks if task.client in got]
 
     def test(self, exams: Sequence[Exam]) -> list[Tensor]:
-        """Let the server test on the recipe's samples, or each node on its own."""
+        """Let the server test on the recipe's samples, or each node on its own; drop the sets nobody ever counted."""
         if self.examiner is not None:
             return self.examiner.test(exams)
-        if not any(asked for _, asked in exams):
+        found = [self._test_at_nodes(exam) for exam in exams]
+        counted = {test for test, _ in self._counts}
+        if not counted:
             raise RunError("no site could be tested; flower.log says why")
-        return [self._test_at_nodes(exam) for exam in exams]
+        self.tests = [test if client in counted else EMPTY for client, test in enumerate(self._tests)]
+        if silent := [client for client, test in enumerate(self._tests) if len(test) and client not in counted]:
+            log.warning("clients %s: never tested, the accuracy is without them", ranges(silent))
+        return found
 
     def close(self) -> None:
         """Let the nodes remove what they keep of this experiment."""
@@ -191,16 +195,6 @@ class FlowerBackend:
             f"round {round}: only {len(got)} of {len(tasks)} clients answered, {enough} are needed "
             f"(min-share {self.roster.settings.min_share:g}): {shown}"
         )
-
-    def _meet(self, params: State) -> None:
-        """Let sites that never tested do so with the model that was sent; who cannot has no say in the accuracy."""
-        new = self.roster.holders().keys() - {test for test, _ in self._counts}
-        if asked := pieces(self._tests, sorted(new)):
-            self._test_at_nodes((params, asked))
-        counted = {test for test, _ in self._counts}
-        self.tests = [test if client in counted else EMPTY for client, test in enumerate(self._tests)]
-        if silent := [client for client, test in enumerate(self._tests) if len(test) and client not in counted]:
-            log.warning("clients %s: never tested, the accuracy is without them", ranges(silent))
 
     def _test_at_nodes(self, exam: Exam) -> Tensor:
         """Let every node count for its clients; where one is silent, what it counted last stands."""
