@@ -182,7 +182,7 @@ def _verdict(column: Column, paper: tuple[float | None, float | None], own: BySe
         return "-"
     theirs = paper[0] - paper[1]  # type: ignore[operator]
     sign = ">" if theirs > 0 else "<" if theirs < 0 else "="
-    return f"{_judged(sign, pair, column, base)} (paper {theirs:+.2f}, ours {_size(pair, column, sign)})"
+    return f"{_judged(sign, pair, column, base)} ({_size(pair, column, sign)})"
 
 
 def _order(claim: Claim, left: BySeed, right: BySeed, column: str) -> str:
@@ -193,14 +193,14 @@ def _order(claim: Claim, left: BySeed, right: BySeed, column: str) -> str:
 
 
 def _size(pair: Paired, column: Column, sign: str) -> str:
-    """Say the mean difference, its spread, and on how many seeds it goes the paper's way."""
+    """Say the mean difference, its spread, and on how many of the seeds it goes the paper's way."""
     text = f"{pair.mean:+.{column.digits}f}"
     if pair.spread is not None:
         text += f" ± {pair.spread:.{column.digits}f}"
     if sign == "=":
         return text
     ahead = pair.wins if sign == ">" else len(pair.seeds) - pair.wins - pair.ties
-    return f"{text}, {ahead} of {len(pair.seeds)} seeds that way"
+    return f"{text}, {ahead}/{len(pair.seeds)}"
 
 
 def _judged(sign: str, pair: Paired, column: Column, base: BySeed) -> str:

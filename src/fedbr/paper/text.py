@@ -19,7 +19,8 @@ from .table import PaperTable
 CLAIMS = "What the paper's text says of the order"
 NOTE = (
     "A row agrees if it is on the same side of {base} as in the paper, differs if it is on the other, and is undecided "
-    "if the mean difference, paired by seed, is not larger than its standard deviation. {luck} A star: the 95 % "
+    "if the mean difference, paired by seed, is not larger than its standard deviation (in brackets, with "
+    "the number of seeds that go the paper's way). {luck} A star: the 95 % "
     "confidence interval (Student's t) excludes 0 too. 'As good as' (=) agrees if all of that interval lies within 1 "
     "point, or within a fifth for time and size. A run that diverged has no figure."
 )
@@ -92,7 +93,7 @@ def html(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         parts += [f"<h2>{escape(outcome.scaled.part.name)}</h2>", page.table(*cells(outcome, table.base))]
         if outcome.orders:
-            parts.append(page.paragraphs([f"{CLAIMS}: {'; '.join(outcome.orders)}."]))
+            parts.append(page.paragraphs([f"{CLAIMS}:"]) + page.bullets(outcome.orders))
     return f"<section>{''.join(parts)}{page.paragraphs([note(table.base, outcomes)], 'note')}</section>"
 
 

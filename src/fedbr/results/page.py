@@ -68,6 +68,11 @@ def paragraphs(texts: Sequence[str], kind: str = "") -> str:
     return "".join(f"<p{attribute}>{escape(text)}</p>" for text in texts if text)
 
 
+def bullets(texts: Sequence[str]) -> str:
+    """Write a list."""
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
+
+
 def embedded(png: bytes) -> str:
     """Return the address of a picture that is inside the page."""
     return f"data:image/png;base64,{b64encode(png).decode()}"
