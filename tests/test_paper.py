@@ -96,8 +96,8 @@ def test_paper_scale_is_the_papers_setting() -> None:
 
 def test_what_methods_have_other_than_in_the_paper_is_said_and_who_was_not_tuned_is_marked() -> None:
     mnist, cifar, _ = scale.recipes(TABLES["main"], "cpu")  # on rotated-digits and digits
-    assert "fedprox.mu 0.001 (paper 0.1)" in cifar.changes
-    assert "moon.weight 0.01 (paper 1)" in cifar.changes
+    assert "fedprox.mu 0.001 (default 0.1)" in cifar.changes
+    assert "moon.weight 0.01 (default 1)" in cifar.changes
     assert cifar.untuned == {"GroupDRO", "FedBR", "FedAvg + Mixup", "FedBR + Mixup"}
     assert not mnist.untuned  # there nobody was: rotated-digits was not searched on
     assert all(not s.untuned for s in scale.recipes(TABLES["main"], "paper"))

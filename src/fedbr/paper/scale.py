@@ -131,11 +131,11 @@ def _changes(theirs: Recipe, ours: Recipe) -> list[str]:
     """List what was scaled, in the words of a recipe."""
     left, right = (r.model_dump(include={"data", "model", "train"}, exclude_none=True) for r in (theirs, ours))
     quiet = ("train.seeds", "data.path")
-    found = [(key, a, b) for key, a, b in differences(left, right) if key not in quiet]
+    found = [f"{key} {_word(b)} (paper {_word(a)})" for key, a, b in differences(left, right) if key not in quiet]
     for one, other in zip(theirs.compare, ours.compare, strict=True):
-        for a, b in zip(one.methods, other.methods, strict=True):
-            found += [(f"{a['name']}.{key}", x, y) for key, x, y in differences(a, b)]
-    return list(dict.fromkeys(f"{key} {_word(b)} (paper {_word(a)})" for key, a, b in found))
+        for a, b in zip(one.methods, other.methods, strict=True):  # of which the paper does not say what it used
+            found += [f"{a['name']}.{key} {_word(y)} (default {_word(x)})" for key, x, y in differences(a, b)]
+    return list(dict.fromkeys(found))
 
 
 def _word(value: Any) -> str:
