@@ -139,7 +139,7 @@ def rounds(
         if round == last or (evaluate_every and round % evaluate_every == 0):
             tested = evaluate(backend, server.models(backend.states), sets, shares, label_mix)
         if bias and (round == last or round % bias == 0):
-            local = local_bias(backend, server, tasks, replies, sets, label_mix)
+            local = local_bias(backend, server, tasks, replies, sets, label_mix, clients.sizes)
         yield {
             "round": round,
             "accuracy": tested and tested.accuracy,

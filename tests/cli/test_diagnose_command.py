@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+import fedbr
 from fedbr import config, experiment
 from fedbr.cli.app import call
+from fedbr.diagnostics.case import Options
+from fedbr.diagnostics.folder import from_folder
+from fedbr.diagnostics.run import examine
 from fedbr.results.store import ResultFolder
 
 SMALL = [
@@ -47,7 +53,7 @@ def test_a_partial_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "after round 2 of 3" in said
     assert "(drawn from 4)" in said
     assert "50 of 359 test samples, 5 per class" in said
-    assert "Local models at the end of the last round" in said
+    assert "Local models beside the aggregated one" in said
     assert progress == ""
     numbers = json.loads((folder / "diagnosis/diagnosis.json").read_text())
     assert numbers["about"]["rounds_done"] == 2
@@ -59,6 +65,7 @@ def test_a_partial_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert call(["report", str(folder)]) == 0
     page = (folder / "report.html").read_text("utf-8")
     assert "Bias of local learning" in page
+    assert "<h2>Local models</h2>" in page
     assert 'src="data:image/png;base64,YSBwaWN0dXJl"' in page
     (folder / "diagnosis" / "notes.txt").write_text("mine")
     with ResultFolder.read(folder).open(fresh=True):
@@ -113,8 +120,17 @@ def test_the_toy_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["diagnose", "{folder}", "--share", "0.1"], "--share: goes with --toy only"),
         (["diagnose", "{folder}", "--run", "FedAvgg"], "did you mean 'FedAvg'?"),
         (["diagnose", "{folder}", "--seed", "7"], "--seed 7: the folder has 0"),
-        (["diagnose", "{folder}", "--run", "FedBR"], "no round is finished yet"),
-        (["diagnose", "{folder}", "--set", "data.alpha=3"], "--set data: belongs to the run"),
+        (["diagnose", "{folder}", "--run", "FedBR"], "no round is finished yet; there are rounds of FedAvg (seed 0)"),
+        (["diagnose", "{folder}", "--set", "data.alpha=3"], "--set data.alpha=3: data belongs to the run"),
+        (["diagnose", "{folder}", "--set", "metrics.bias_every=1"], "metrics.bias_every=1: has no effect"),
+        (["diagnose", "{folder}", "--set", "train.rounds=2"], "train.rounds=2: has no effect on a diagnosis; change"),
+        (["diagnose", "{folder}", "--set", "train.clients_per_round=2"], "has no effect on a diagnosis; use --clients"),
+        (["diagnose", "{folder}", "--set", "train.cohort=2"], "train.cohort=2: has no effect"),
+        (["diagnose", "{folder}", "--set", "train.seeds=1"], "has no effect on a diagnosis; use --seed"),
+        (["diagnose", "{folder}", "--set", "train.lrr=1"], "did you mean 'lr'?"),
+        (["diagnose", "--toy", "--set", "data.clients=3"], "data.clients=3: has no effect"),
+        (["diagnose", "--toy", "--epochs", "2", "--set", "train.local_steps=3"], "--epochs 2: --set train.local_steps"),
+        (["diagnose", "--toy", "--out", "{folder}/recipe.toml"], "cannot write there ("),
         (["diagnose", "{folder}", "--methods", "moon"], "moon: builds another model"),
     ],
 )
@@ -128,6 +144,43 @@ def test_wrong_input_is_one_line(
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_a_stack_with_settings_of_its_own(tmp_path: Path) -> None:
+    """The global model that clients begin with, and how they train: both are that stack's."""
+    recipe = config.load("digits", [*SMALL, "train.rounds=1"]).model_dump(exclude_none=True)
+    recipe["compare"][1]["train"] = {"lr": 0.03}
+    experiment.run(config.parse(recipe), tmp_path / "run")
+    for label, lr in (("FedAvg", 0.01), ("FedBR", 0.03)):
+        case = from_folder(tmp_path / "run", [], [], label, None).case
+        assert case.train.lr == lr
+        model = fedbr.load_model(tmp_path / f"run/runs/{label}-0/model.safetensors")
+        assert case.weights is not None
+        assert case.weights.keys() == model.weights().keys()  # without what FedBR adds
+        done = examine(replace(case, sides={"FedAvg": []}), Options(samples=50, clients=1))
+        assert torch.equal(done.view.before.logits.argmax(dim=1), model.predict(done.view.x))
+        (test,) = case.federation.tests
+        right = (model.predict(test.see(slice(None), torch.float32)) == test.y).double().mean()
+        line = json.loads((tmp_path / f"run/runs/{label}-0/metrics.jsonl").read_text())
+        assert line["accuracy"] == pytest.approx(float(right))
+    assert from_folder(tmp_path / "run", ["train.lr=0.2"], [], "FedBR", None).case.train.lr == 0.2
+
+
+def test_the_table_is_printed_before_the_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedbr.results.bias_plots.draw", full)
+    line = ["diagnose", "--toy", "--pretrain", "1", "--set", "train.local_steps=2", "model.name=mlp"]
+    assert call([*line, "--methods", "fedavg", "--samples", "20", "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert "X1 | X2 by nearest mean %" in said.out
+    assert "2 local steps of 32" in said.out
+    assert "No space left" in said.err
+    assert json.loads((tmp_path / "diagnosis/diagnosis.json").read_text())["methods"][0]["label"] == "FedAvg"
 
 
 def test_clients_that_train_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

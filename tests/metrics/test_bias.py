@@ -37,6 +37,13 @@ def test_features_that_stay_have_not_shifted() -> None:
     assert cosine_shift(a[:0], a[:0]) is None
 
 
+def test_features_that_are_zero_have_not_shifted() -> None:
+    dead, east = torch.zeros(1, 2), torch.tensor([[1.0, 0]])
+    assert cosine_shift(dead, dead) == 0
+    assert cosine_shift(dead, east) == 1
+    assert cosine_shift(torch.cat([dead, dead]), torch.cat([dead, east])) == 0.5
+
+
 def test_cka_does_not_mind_rotation_scale_and_place() -> None:
     a = some()
     turned, _ = torch.linalg.qr(some(5, 5, 1))
@@ -47,6 +54,9 @@ def test_cka_does_not_mind_rotation_scale_and_place() -> None:
     both = torch.cat([left, right], dim=1)  # shares one of two equal directions: 1 / sqrt(2)
     assert linear_cka(left, both) == pytest.approx(1 / math.sqrt(2))
     assert linear_cka(a, torch.ones(20, 3)) is None
+    assert linear_cka(1e-9 * a, 1e9 * a) == pytest.approx(1)  # what is constant is so beside its own size
+    assert linear_cka(a, torch.full((20, 3), 1e9) / 3) is None
+    assert linear_cka(a[:0], a[:0]) is None
 
 
 def test_silhouette_of_four_points_on_a_line() -> None:

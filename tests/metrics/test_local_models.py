@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,6 +19,7 @@ from fedbr.core.method import Method
 from fedbr.core.rng import torch_stream
 from fedbr.core.server import Server
 from fedbr.core.testing import BATCH, count, pieces
+from fedbr.diagnostics import two_halves
 from fedbr.methods import METHODS
 from fedbr.metrics.local import confusions, definitions
 from fedbr.models import build
@@ -28,7 +30,7 @@ TIMES = ("seconds_train", "seconds_evaluate")
 def play(
     federation: fedbr.Federation, methods: list[Method], bias: int, pool: WorkerPool | None = None, last: int = 2
 ) -> list[dict[str, Any]]:
-    train = TrainConfig(local_steps=4, batch_size=8, clients_per_round=4)
+    train = TrainConfig(local_steps=4, batch_size=8, clients_per_round=min(4, len(federation.sizes)))
     with torch_stream(0, "model"):
         model = build("mlp", {}, federation.shape, federation.num_classes)
     job = assemble(model, methods, federation, train, 0)
@@ -49,11 +51,33 @@ def test_every_method_can_be_looked_at(federation: fedbr.Federation, name: str) 
     bias = lines[1]["bias"]
     assert 0 <= bias["share_present"] <= 1
     assert 0 <= bias["entropy"] <= 1
+    assert set(bias) <= {key.removeprefix("bias.") for key in definitions()}
+    if name == "local":  # nothing is aggregated, and clients begin with different weights
+        assert [bias[key] for key in ("accuracy_aggregated", "length", "distance", "cosine")] == [None] * 4
+        assert bias["layers"] == {}
+        return
+    assert bias["accuracy_aggregated"] == pytest.approx(lines[1]["accuracy"])  # the test set is balanced
     assert -1 <= bias["cosine"] <= 1
     assert bias["length"] > 0
-    assert set(bias) <= {key.removeprefix("bias.") for key in definitions()}
     assert all(set(layer) == {"length", "distance", "cosine"} for layer in bias["layers"].values())
     assert not any(layer.startswith("extras") for layer in bias["layers"])
+
+
+def test_one_client_is_its_own_average() -> None:
+    x, y = blobs()
+    keep = np.arange(len(y)) % 4 <= y  # classes of different sizes
+    alone = fedbr.Federation.from_clients([(x, y)], test=(x[keep], y[keep]))
+    (line,) = fedbr.train(alone, "mlp", rounds=1, local_steps=4, batch_size=8, bias_every=1).lines
+    assert line["accuracy_local"] == line["bias"]["accuracy_aggregated"]
+    assert line["accuracy_local"] != line["accuracy"]  # where every sample counts the same
+
+
+def test_classes_that_are_scarce_are_looked_at_too() -> None:
+    x, y = blobs()
+    both = fedbr.Federation.from_clients([(x, y), (x, y)], test=(x, y))
+    for share, known in ((0.1, True), (0.4, False)):
+        (line,) = play(two_halves(both, share), [], 1, last=1)
+        assert (line["bias"]["share_present_unseen"] is not None) == known
 
 
 def test_looking_changes_nothing(federation: fedbr.Federation) -> None:

@@ -16,6 +16,7 @@ from fedbr.core.errors import InputError
 from fedbr.results import costs, settings, verdicts
 from fedbr.results.clients import clients
 from fedbr.results.comparison import Comparison, read
+from fedbr.results.export import write_csv
 from fedbr.results.report import write_report
 
 
@@ -280,3 +281,32 @@ def test_a_run_says_who_has_which_classes_of_its_first_clients() -> None:
     assert (told["number"], counted) == (3, few.sizes)
     many = fedbr.Federation.from_arrays(y[:, None] * 1.0, y, y[:, None] * 1.0, y, clients=300, partition="iid")
     assert len(many.classes()["counts"]) == 200
+
+
+def test_local_models_beside_the_aggregated_one(tmp_path: Path) -> None:
+    folder = make(tmp_path / "o", seeds=[0, 1])
+    assert "Local models" not in page_of(tmp_path / "o")
+    for stack in folder.recipe.compare:
+        for seed in (0, 1):
+            file = folder.run(stack, seed).path / "metrics.jsonl"
+            lines = [json.loads(line) for line in file.read_text().splitlines()]
+            bias = {"accuracy_aggregated": 0.5 + seed / 10, "cosine": None, "layers": {"w": {"cosine": None}}}
+            for line in lines[4::5]:
+                line |= {"accuracy_local": 0.2 + seed / 10 + line["round"] / 100, "bias": bias}
+            file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = page_of(tmp_path / "o")
+    assert "Local models FedAvg" not in text
+    assert "35.0 ± 7.1" in text  # of the last round that was looked at: 30 % and 40 %
+    assert "55.0 ± 7.1" in text
+    assert [run["accuracy_local"] for run in folder.results()["runs"]] == pytest.approx([0.3, 0.4] * 2)
+    write_csv(folder.path)
+    (head, *rounds), (names, *runs) = (
+        [row.split(",") for row in (folder.path / name).read_text().splitlines()] for name in ("rounds.csv", "runs.csv")
+    )
+    columns = ["accuracy_local", "accuracy_aggregated", "bias_cosine"]
+    assert [[row[head.index(name)] for name in columns] for row in rounds[3:5]] == [["", "", ""], ["0.25", "0.5", ""]]
+    assert not any("layers" in name for name in head)
+    assert [float(row[names.index("accuracy_local")]) for row in runs] == pytest.approx([0.3, 0.4] * 2)
+    folder.run(folder.recipe.compare[1], 0).note(diverged_at={"round": 10, "client": 0, "what": "x"})
+    assert "65.0" not in text
+    assert "60.0" in page_of(tmp_path / "o")  # the other seed alone

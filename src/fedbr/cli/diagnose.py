@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 from rich.console import Console
@@ -20,7 +20,7 @@ SHARE = typer.Option(None, "--share", help="toy: part of each class that the oth
 PRETRAIN = typer.Option(None, "--pretrain", help="toy: epochs on all data before the clients begin; default: 5.")
 EPOCHS = typer.Option(None, "--epochs", help="Local epochs; default: train.local_steps steps, toy: 10.")
 START = typer.Option("model", "--start", help="Clients begin with the global model, its features, or from scratch.")
-SET = typer.Option([], "--set", metavar="KEY=VALUE ...", help="Change train or a method: train.lr=0.05, fedbr.lam=1.")
+SET = typer.Option([], "--set", metavar="KEY=VALUE ...", help="Change train or a method: train.lr=0.05 fedbr.lam=1.")
 METHODS = typer.Option([], "--methods", metavar="STACK ...", help="Compare these instead: fedavg fedprox fedbr.")
 RUN = typer.Option(None, "--run", metavar="LABEL", help="Whose global model; default: FedAvg's.")
 SEED = typer.Option(None, "--seed", help="Of which seed; default: the first.")
@@ -57,6 +57,7 @@ def diagnose(
     from ..diagnostics.case import Options
     from ..diagnostics.folder import from_folder, from_toy
     from ..diagnostics.run import examine
+    from ..results.diagnosis import refuse
 
     given = {"clients": clients, "client": client, "samples": samples, "start": start, "epochs": epochs}
     if toy == (folder is not None):
@@ -65,23 +66,32 @@ def diagnose(
         raise InputError(f"--{'pretrain' if share is None else 'share'}: goes with --toy only")
     if toy and run is not None:
         raise InputError("--run: goes with a result folder, not with --toy")
-    bar = Bar()
-    with bar.progress:
+    steps = any(text.partition("=")[0].strip() == "train.local_steps" for text in set_)
+    if epochs is not None and steps:
+        raise InputError(f"--epochs {epochs}: --set train.local_steps says how long to train, too; give one of them")
+    if toy:
+        given |= {"pretrain": 5 if pretrain is None else pretrain}
+        given |= {"epochs": 10} if epochs is None and not steps else {}
+    options, place = validated(Options, given, "diagnose"), out or folder or Path("runs/toy")
+    refuse(place)
+    with Bar() as bar:
         if folder is None:
             found = from_toy(share or 0.0, set_, methods, seed or 0)
-            given |= {"pretrain": 5 if pretrain is None else pretrain, "epochs": 10 if epochs is None else epochs}
         else:
             found = from_folder(folder, set_, methods, run, seed)
-        diagnosis = examine(found.case, validated(Options, given, "diagnose"), workers or found.workers, bar)
-        where = diagnosis.save(out or folder or Path("runs/toy"), found.rounds)
+        diagnosis = examine(found.case, options, workers or found.workers, bar)
+    where = diagnosis.write(place)  # before the pictures: whatever happens to them, the numbers are there
     _show(diagnosis, found)
+    with Bar() as bar:
+        bar("pictures", 0, 1)
+        diagnosis.draw(place, found.rounds)
     print(f"Figures and numbers: {where}")
     return 0
 
 
 def _show(diagnosis: Diagnosis, found: Found) -> None:
     """Print what was looked at, the table, and what it says in words."""
-    from ..results.diagnosis import logged
+    from ..results.local_models import NOTE, table
     from .tables import grid, plain_console
 
     console = plain_console()
@@ -90,8 +100,9 @@ def _show(diagnosis: Diagnosis, found: Found) -> None:
     for sentence in diagnosis.sentences():
         console.print(sentence)
     if found.rounds:
-        console.print("\nLocal models at the end of the last round that was logged, beside the aggregated one:")
-        console.print(grid(*logged(found.rounds)))
+        console.print("\nLocal models beside the aggregated one, as logged while training:")
+        console.print(grid(*table(found.rounds)))
+        console.print(NOTE)
 
 
 class Bar:
@@ -100,11 +111,18 @@ class Bar:
     def __init__(self) -> None:
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-        self.progress = Progress(*columns, console=console, disable=not console.is_terminal)
+        self.progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
         self.task: Any = None
         warnings.showwarning = lambda message, *_: console.print(f"fedbr: {message}", highlight=False, markup=False)
 
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
     def __call__(self, what: str, done: int, total: int) -> None:
         if self.task is None:
-            self.task = self.progress.add_task(what, total=total + 1)  # the pictures at the end
+            self.task = self.progress.add_task(what, total=total)
         self.progress.update(self.task, description=what, completed=done)

@@ -9,28 +9,34 @@ from typing import Any
 
 from .. import config
 from ..assembly import federation, job, useful_workers
-from ..config import Recipe, Stack
+from ..config import Recipe, Stack, TrainConfig
 from ..core.errors import InputError, unknown
 from ..core.wire import State, unpack
+from ..results.comparison import read
+from ..results.local_models import Rounds, logged
 from ..results.store import ResultFolder, RunFolder
 from .case import Case
 from .toy import two_halves
 
 # Means of two samples, and many of them: those of ten are too far from any sample to change what is predicted here.
 TOY = {"lam": 1.0, "mu": 0.5, "mean_of": 2, "size": 256, "per_step": 32}
+TRAIN = "local_steps, batch_size, lr, momentum, weight_decay, aggregate, dtype, device, amp"  # what a round depends on
+DEALT = ("clients", "alpha", "shards_per_client")  # of data, whose samples the toy example deals anew
+HINTS = {"seeds": "use --seed", "clients_per_round": "use --clients"}
 
 
 @dataclass(frozen=True)
 class Found:
-    """A case, how many processes it is worth, and what was logged of the runs round by round."""
+    """A case, how many processes it is worth, and what was logged of the runs."""
 
     case: Case
     workers: int = 1
-    rounds: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    rounds: Rounds = field(default_factory=dict)
 
 
 def from_toy(share: float, overrides: Sequence[str], stacks: Sequence[str], seed: int) -> Found:
     """Make two clients with half of the classes each, of digits or of what the overrides say."""
+    _refuse(overrides, toy=True)
     values = config.load("digits").model_dump(exclude_none=True)
     values["data"]["clients"] = values["train"]["clients_per_round"] = 2
     recipe = config.override(values | {"compare": _compared(stacks, TOY)}, overrides)
@@ -47,7 +53,7 @@ def from_folder(
     """Take the global model of a run as far as it has come."""
     folder = ResultFolder.read(path)
     stack, seed, done, weights = _checkpoint(folder, label, seed)
-    recipe = _changed(folder.recipe, overrides, stacks)
+    recipe = _changed(folder.recipe.of(stack), overrides, stacks)
     clients = federation(recipe, seed)
     run = folder.run(stack, seed)
     if run.info.get("content", clients.content) != clients.content:
@@ -62,10 +68,8 @@ def from_folder(
         "rounds_done": done,
         "rounds_planned": planned,
     }
-    lines = {s.label: folder.run(s, seed).lines() for s in folder.recipe.compare}
-    logged = {name: found for name, found in lines.items() if any("bias" in line for line in found)}
     case = Case(clients, model, _built(recipe), recipe.train, seed, weights, done + 1, about)
-    return Found(case, useful_workers(this, recipe.train), logged)
+    return Found(case, useful_workers(this, recipe.train), logged(*read([path])))
 
 
 def _checkpoint(folder: ResultFolder, label: str | None, seed: int | None) -> tuple[Stack, int, int, State]:
@@ -83,7 +87,11 @@ def _checkpoint(folder: ResultFolder, label: str | None, seed: int | None) -> tu
         for each in folder.recipe.train.seeds if seed is None else [seed]:
             if (found := _weights(folder.run(stack, each))) is not None:
                 return stack, each, *found
-    raise InputError(f"{folder.path}: no round is finished yet")
+    asked = "".join([f" --run {label}" if label else "", "" if seed is None else f" --seed {seed}"])
+    runs = {f"{s.label} (seed {i})": folder.run(s, i) for s in folder.recipe.compare for i in folder.recipe.train.seeds}
+    begun = ", ".join(name for name, run in runs.items() if run.lines())
+    there = f"; there are rounds of {begun}" if begun else ""
+    raise InputError(f"{folder.path}{asked}: no round is finished yet{there}")
 
 
 def _weights(run: RunFolder) -> tuple[int, State] | None:
@@ -91,19 +99,29 @@ def _weights(run: RunFolder) -> tuple[int, State] | None:
     if not file.exists():
         return None
     header, payloads = unpack(file.read_bytes())
-    return int(header["round"]), payloads["server"]["model"]
+    # Modules that methods add are fresh for every side, as in the first round.
+    return int(header["round"]), {k: v for k, v in payloads["server"]["model"].items() if not k.startswith("extras.")}
 
 
 def _changed(recipe: Recipe, overrides: Sequence[str], stacks: Sequence[str]) -> Recipe:
     """Replace what the recipe compares, and apply the overrides; data and model stay those of the run."""
+    _refuse(overrides, toy=False)
     named = [m for stack in recipe.compare for m in stack.methods if m["name"] == "fedbr"]
     options = {k: v for k, v in (named or [{}])[0].items() if k not in ("name", "components")}
     values = recipe.model_dump(exclude_none=True) | {"compare": _compared(stacks, options)}
-    changed = config.override(values, overrides)
-    for section in ("data", "model"):
-        if getattr(changed, section) != getattr(recipe, section):
-            raise InputError(f"--set {section}: belongs to the run; change train or a method, or use --toy")
-    return changed
+    return config.override(values, overrides)
+
+
+def _refuse(overrides: Sequence[str], toy: bool) -> None:
+    """Refuse overrides that would change nothing, or that do not belong here."""
+    for text in overrides:
+        section, _, key = text.partition("=")[0].strip().partition(".")
+        hint = HINTS.get(key, f"change a method or train ({TRAIN})")
+        if section in ("data", "model") and not toy:
+            raise InputError(f"--set {text}: {section} belongs to the run; {hint}, or use --toy")
+        idle = section == "train" and key in TrainConfig.model_fields and key not in TRAIN.split(", ")
+        if idle or section in ("name", "metrics", "compare") or (section == "data" and key in DEALT):
+            raise InputError(f"--set {text}: has no effect on a diagnosis; {hint}")
 
 
 def _compared(stacks: Sequence[str], fedbr: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from ..backends.pool import WorkerPool
 from ..config import TrainConfig
 from ..core.client import Job
 from ..core.cohort import choose
-from ..core.errors import InputError
+from ..core.errors import Diverged, InputError, RunError
 from ..core.method import Method
 from ..core.model import FedModel, Output
 from ..core.rng import torch_stream
@@ -27,30 +27,28 @@ from ..data import Federation
 from ..metrics.local import local_models
 
 
-def prepared(
-    model: FedModel, weights: State, methods: Sequence[Method], federation: Federation, train: TrainConfig, seed: int
-) -> Job:
-    """Make a job that begins with given weights; modules that methods add are fresh unless the weights have them."""
+def prepared(model: FedModel, methods: Sequence[Method], federation: Federation, train: TrainConfig, seed: int) -> Job:
+    """Make a job that can begin with weights of the model; modules that methods add are fresh."""
     job = assemble(copy.deepcopy(model), methods, federation, train, seed)
     own = job.model.weights()
-    if any(key not in own or own[key].shape != v.shape for key, v in weights.items() if not key.startswith("extras.")):
+    if any(key not in own or own[key].shape != v.shape for key, v in model.weights().items()):
         stack = "+".join(m.name for m in methods)
         raise InputError(f"methods = {stack}: builds another model, which cannot begin with the same global weights")
-    job.model.set_weights(own | {k: v for k, v in weights.items() if k in own and own[k].shape == v.shape})
     return job
 
 
 def local_round(
-    job: Job, federation: Federation, clients: Sequence[int], round: int, pool: WorkerPool | None
-) -> tuple[list[State], State]:
-    """Let clients train for one round from the job's weights; return their models and the aggregated one."""
+    job: Job, start: State, federation: Federation, clients: Sequence[int], round: int, pool: WorkerPool | None
+) -> tuple[list[State], State | None]:
+    """Let clients train for one round from given weights; return their models and the aggregated one, if there is."""
+    job.model.set_weights(job.model.weights() | start)
     server = Server(job)
     backend = connect(job, federation, choose(job.model, job.spec, "auto"), pool)
     for when, asked in ((0, range(job.spec.num_clients)), (round, clients)):
         server.absorb_contributions(when, backend.run(server.contribute_tasks(when, asked)))
     replies = backend.run(server.train_tasks(round, clients))
     server.absorb(round, replies)
-    return local_models(backend, server, replies), server.params
+    return local_models(backend, server, replies), None if job.alone else server.params
 
 
 def centrally(model: FedModel, federation: Federation, epochs: int, train: TrainConfig, seed: int) -> State:
@@ -59,7 +57,10 @@ def centrally(model: FedModel, federation: Federation, epochs: int, train: Train
     everything = Federation(replace(federation.train, parts=parts), federation.tests[:1])
     steps = epochs * math.ceil(len(parts[0]) / train.batch_size)
     job = assemble(copy.deepcopy(model), [], everything, as_one(train, 1, steps), seed)
-    (weights,), _ = local_round(job, everything, [0], 0, None)
+    try:
+        (weights,), _ = local_round(job, model.weights(), everything, [0], 0, None)
+    except Diverged as error:
+        raise RunError(f"central training diverged: {error.what}") from error
     return weights
 
 
@@ -68,14 +69,14 @@ def as_one(train: TrainConfig, clients: int, steps: int) -> TrainConfig:
     return train.model_copy(update={"clients_per_round": clients, "local_steps": steps})
 
 
-def fresh_classifier(model: FedModel, weights: State, seed: int) -> State:
-    """Return the weights with a classifier that has learnt nothing."""
+def fresh_classifier(model: FedModel, seed: int) -> State:
+    """Return the weights of a classifier that has learnt nothing."""
     classifier = copy.deepcopy(model.classifier)
     layers = [m for m in classifier.modules() if next(m.parameters(recurse=False), None) is not None]
     with torch_stream(seed, "diagnose", "classifier"):
         for layer in layers:
             _reset(layer)
-    return weights | {f"classifier.{k}": v.detach() for k, v in classifier.named_parameters()}
+    return {f"classifier.{k}": v.detach() for k, v in classifier.named_parameters()}
 
 
 def _reset(layer: nn.Module) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from inspect import signature
 from typing import Any, Literal
 
@@ -18,19 +17,21 @@ from .. import models
 from ..backends.pool import WorkerPool
 from ..backends.process import one_thread
 from ..config import TrainConfig
-from ..core.errors import InputError, unknown
-from ..core.method import trained
+from ..core.client import Job
+from ..core.errors import Diverged, InputError, RunError, unknown
+from ..core.method import Method, trained
 from ..core.model import Output
 from ..core.rng import torch_stream
 from ..core.validation import validated
 from ..core.wire import State
 from ..data import Federation
-from ..metrics.bias import drift, gram
+from ..metrics.bias import accuracy
+from ..metrics.local import Classes, drifts, seen_and_unseen
 from ..results.diagnosis import Diagnosis, View
 from .case import Case, Options, Sides, before_and_after
 from .local import as_one, centrally, fresh_classifier, local_round, outputs, prepared
-from .numbers import definitions, describe, summary
-from .sample import Known, Probe, balanced, choose_clients, known
+from .numbers import definitions, guesses, summary
+from .sample import Probe, balanced, choose_clients
 
 Watch = Callable[[str, int, int], None]  # what is being done, steps done, steps in all
 
@@ -75,11 +76,12 @@ def diagnose(
         )
     if not isinstance(workers, int) or workers < 1:
         raise InputError(f"workers = {workers!r}: must be a whole number of at least 1")
-    sides = before_and_after() if methods is None else methods
-    if not hasattr(sides, "items") or not sides:
-        raise InputError("methods: wants lists of methods by label, such as {'FedAvg': [], 'FedBR': [fedbr.FedBR()]}")
-    if model_options and not isinstance(model, str):
-        raise unknown("diagnose: argument", next(iter(model_options)), signature(diagnose).parameters)
+    sides = _checked(before_and_after() if methods is None else methods)
+    named = models.MODELS[model].model_fields if isinstance(model, str) and model in models.MODELS else {}
+    allowed = {*signature(diagnose).parameters, *named} - {"model_options"}
+    own_factory = isinstance(model, str) and ":" in model  # takes what it likes
+    if not own_factory and (strangers := [name for name in model_options if name not in allowed]):
+        raise unknown("diagnose: argument", strangers[0], allowed)
     with torch_stream(seed, "model"):
         begin = (
             models.build(model, model_options, federation.shape, federation.num_classes)
@@ -90,77 +92,120 @@ def diagnose(
     return examine(Case(federation, begin, sides, train, seed), options, workers, watch)
 
 
+def _checked(sides: Any) -> Sides:
+    example = "such as {'FedAvg': [], 'FedBR': [fedbr.FedBR()]}"
+    if not isinstance(sides, Mapping) or not sides:
+        raise InputError(f"methods: wants lists of methods by label, {example}")
+    for label, stack in sides.items():
+        if not isinstance(label, str) or not label:
+            raise InputError(f"methods: {label!r} is no label; wants lists of methods by label, {example}")
+        if not isinstance(stack, Sequence) or not all(isinstance(m, Method) for m in stack):
+            raise InputError(f"methods[{label!r}] = {stack!r}: must be a list of methods, {example}")
+    return sides
+
+
 def examine(case: Case, options: Options, workers: int = 1, watch: Watch = lambda *_: None) -> Diagnosis:
     """Train the chosen clients with every side of the case, and compare."""
     begun, federation = time.perf_counter(), case.federation
     chosen = choose_clients(federation, options.clients, options.client, case.seed)
     probe = balanced(federation, options.samples, case.seed, getattr(torch, case.train.dtype))
-    shown = chosen[0] if options.client is None else options.client
-    whose = known(federation, chosen)
-    size = sum(len(federation.train.parts[c]) for c in chosen) / len(chosen)
-    steps = case.train.local_steps
-    if options.epochs is not None:
-        steps = options.epochs * math.ceil(size / case.train.batch_size)
-    train = as_one(case.train, len(chosen), steps)
-    stages = bool(options.pretrain) + len(case.sides)
+    known = dict(zip(chosen, seen_and_unseen(federation.label_mix, federation.sizes, chosen), strict=True))
+    train = as_one(case.train, len(chosen), _steps(case, options, chosen))
+    # All that can be refused is refused before anything is trained.
+    judge = prepared(case.model, [], federation, train, case.seed)
+    jobs = {k: prepared(case.model, methods, federation, train, case.seed) for k, methods in case.sides.items()}
+    stages = bool(options.pretrain) + len(jobs)
+    found = {}
     with one_thread(), ExitStack() as exits:
         pool = exits.enter_context(WorkerPool(workers)) if workers > 1 else None
         everybody, start = weights(case, options, lambda: watch("central training", 0, stages))
-        job = prepared(case.model, everybody, [], federation, train, case.seed)
-        (before,) = outputs(job, [everybody], probe.x)
-        sides, after, averaged = [], {}, None
-        for i, (label, methods) in enumerate(case.sides.items()):
+        (before,) = outputs(judge, [everybody], probe.x)
+        if not _finite(before):
+            raise RunError("the global model's output is not finite")
+        for i, (label, job) in enumerate(jobs.items()):
             watch(label, bool(options.pretrain) + i, stages)
-            job = prepared(case.model, start, methods, federation, train, case.seed)
-            local, aggregated = local_round(job, federation, chosen, case.round, pool)
-            *each, whole = outputs(job, [*local, aggregated], probe.x)
-            after[label] = each[chosen.index(shown)]
-            averaged = averaged or whole
-            products = {name: gram(job.model.weights(), local, name) for name in trained(job.model)}
-            sides.append(
-                {
-                    "label": label,
-                    "methods": [{"name": m.name, **m.model_dump(exclude_none=True)} for m in methods],
-                    **summary(whose, probe, before, each),
-                    "accuracy_aggregated": describe(whose[0], probe, before, whole)["accuracy"],
-                    "drift": drift(torch.stack(list(products.values())).sum(dim=0))
-                    | {"layers": {name: drift(product) for name, product in products.items()}},
-                }
-            )
-        watch("pictures", stages, stages)
+            found[label] = _side(job, start, case, pool, known, probe, before)
+        watch("", stages, stages)
+    shown = chosen[0] if options.client is None else options.client
+    after = {label: made[chosen.index(shown)] for label, (_, made, _) in found.items() if made}
+    if not after:
+        lost = "; ".join(f"{label}: {side['diverged']}" for label, (side, *_) in found.items())
+        raise RunError(f"every side diverged ({lost})")
     numbers = {
-        "about": case.about | _about(case, options, train, whose, probe, steps),
+        "about": case.about | _about(case, options, train, chosen, probe),
         "metrics": definitions(),
-        "clients": [asdict(one) for one in whose],
-        "global": summary(whose, probe, before, [before] * len(whose)),
-        "methods": sides,
+        "clients": [{"client": client, **own._asdict()} for client, own in known.items()],
+        "global": summary(known, probe, before, [before] * len(known)),
+        "methods": [{"label": label, **side} for label, (side, *_) in found.items()],
         "seconds": time.perf_counter() - begun,
     }
-    assert averaged is not None  # a case has sides
-    return Diagnosis(numbers, _view(case, shown, whose, probe, (before, after, averaged)))
+    names = federation.class_names or [str(c) for c in range(federation.num_classes)]
+    own, averaged = known[shown], found[next(iter(after))][2]
+    view = View(shown, probe.x, probe.y, own.seen, own.unseen, list(names), before, after, averaged, case.seed)
+    return Diagnosis(numbers, view)
+
+
+def _steps(case: Case, options: Options, chosen: list[int]) -> int:
+    if options.epochs is None:
+        return case.train.local_steps
+    size = sum(len(case.federation.train.parts[c]) for c in chosen) / len(chosen)
+    return options.epochs * math.ceil(size / case.train.batch_size)
+
+
+def _side(
+    job: Job,
+    start: State,
+    case: Case,
+    pool: WorkerPool | None,
+    known: Mapping[int, Classes],
+    probe: Probe,
+    before: Output,
+) -> tuple[dict[str, Any], list[Output], Output | None]:
+    """Let the clients train; return the numbers, and what their models and the aggregated one make of the samples."""
+    side: dict[str, Any] = {"methods": [{"name": m.name, **m.model_dump(exclude_none=True)} for m in job.methods]}
+    try:
+        local, together = local_round(job, start, case.federation, list(known), case.round, pool)
+        made = list(outputs(job, [*local, *([] if together is None else [together])], probe.x))
+        if (bad := next((i for i, out in enumerate(made) if not _finite(out)), None)) is not None:
+            client = [*known, next(iter(known))][bad]  # behind the clients' models comes their average
+            raise Diverged(case.round, client, "the output of its model, or of the average, is not finite")
+    except Diverged as error:
+        nothing: dict[str, Any] = {
+            "mean": {},
+            "clients": [],
+            "accuracy_aggregated": None,
+            "drift": drifts(None, [], []),
+        }
+        return side | {"diverged": str(error), **nothing}, [], None
+    each, averaged = made[: len(local)], None if together is None else made[-1]
+    numbers = {
+        **summary(known, probe, before, each),
+        "accuracy_aggregated": None if averaged is None else accuracy(guesses(probe, averaged)),
+        "drift": drifts(start, local, trained(job.model)),
+    }
+    return side | {"diverged": None, **numbers}, each, averaged
+
+
+def _finite(out: Output) -> bool:
+    return all(bool(t.isfinite().all()) for t in out)
 
 
 def weights(case: Case, options: Options, announce: Callable[[], None]) -> tuple[State, State]:
     """Return the global weights, and those that the clients begin with."""
     initial = {k: v.clone() for k, v in case.model.weights().items()}
     everybody = case.weights or initial
+    if options.start == "scratch" and not options.pretrain and case.weights is None:
+        raise InputError("start = 'scratch': the global model is not trained either; add pretrain epochs")
+    classifier = fresh_classifier(case.model, case.seed) if options.start == "features" else {}
     if options.pretrain:
         announce()
         everybody = centrally(case.model, case.federation, options.pretrain, case.train, case.seed)
-    if options.start == "scratch":
-        if not options.pretrain and case.weights is None:
-            raise InputError("start = 'scratch': the global model is not trained either; add pretrain epochs")
-        return everybody, initial
-    if options.start == "features":
-        return everybody, fresh_classifier(case.model, everybody, case.seed)
-    return everybody, everybody
+    return everybody, initial if options.start == "scratch" else everybody | classifier
 
 
-def _about(
-    case: Case, options: Options, train: TrainConfig, whose: list[Known], probe: Probe, steps: int
-) -> dict[str, Any]:
+def _about(case: Case, options: Options, train: TrainConfig, chosen: list[int], probe: Probe) -> dict[str, Any]:
     return {
-        "clients": [one.client for one in whose],
+        "clients": chosen,
         "clients_in_all": len(case.federation.train.parts),
         "samples": len(probe.y),
         "samples_per_class": probe.per_class,
@@ -168,16 +213,7 @@ def _about(
         "round": case.round,
         "pretrain_epochs": options.pretrain,
         "start": options.start,
-        "local_steps": steps,
         "epochs": options.epochs,
-        **train.model_dump(include={"batch_size", "lr", "momentum", "weight_decay", "dtype"}),
+        **train.model_dump(include={"local_steps", "batch_size", "lr", "momentum", "weight_decay", "dtype"}),
         "seed": case.seed,
     }
-
-
-def _view(
-    case: Case, shown: int, whose: list[Known], probe: Probe, found: tuple[Output, dict[str, Output], Output]
-) -> View:
-    own = next(one for one in whose if one.client == shown)
-    names = case.federation.class_names or [str(c) for c in range(case.federation.num_classes)]
-    return View(shown, probe.x, probe.y, own.seen, own.unseen, list(names), *found, case.seed)

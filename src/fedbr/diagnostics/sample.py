@@ -1,8 +1,7 @@
-"""Whom and what to look at: a few clients, the classes they know, and balanced test samples."""
+"""Whom and what to look at: a few clients, and balanced test samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,16 +14,6 @@ from ..data import Federation
 from .toy import merged
 
 FEWEST = 10  # samples of each class, if a rarer class has not so many: then all that it has
-
-
-@dataclass(frozen=True)
-class Known:
-    """The classes of a client: those that it has, and the others."""
-
-    client: int
-    seen: list[int]
-    unseen: list[int]  # classes without a sample; if there is none such, those of which it has less than the average
-    scarce: bool  # whether it is the latter
 
 
 @dataclass(frozen=True)
@@ -52,26 +41,6 @@ def choose_clients(federation: Federation, most: int, shown: int | None, seed: i
     drawn = stream(seed, "diagnose", "clients").permutation(everyone).tolist()
     wanted = drawn if shown is None else [shown, *(c for c in drawn if c != shown)]
     return sorted(wanted[:most])
-
-
-def known(federation: Federation, clients: Sequence[int]) -> list[Known]:
-    """Say which classes each client knows."""
-    mix = federation.label_mix
-    sizes = torch.tensor(federation.sizes, dtype=mix.dtype)
-    average = (mix * sizes[:, None]).sum(dim=0) / sizes.sum()
-    found = []
-    for client in clients:
-        absent = (mix[client] == 0) & (average > 0)  # a class that nobody has is nobody's loss
-        scarce = not bool(absent.any())
-        unseen = mix[client] < average - 1e-9 if scarce else absent
-        seen = ~unseen & (mix[client] > 0)
-        found.append(Known(client, _where(seen), _where(unseen), scarce))
-    return found
-
-
-def _where(mask: Tensor) -> list[int]:
-    found: list[int] = torch.nonzero(mask).flatten().tolist()
-    return found
 
 
 def balanced(federation: Federation, most: int, seed: int, dtype: torch.dtype) -> Probe:

@@ -15,10 +15,15 @@ CHUNK = 1 << 18  # weights that are compared at once: the updates of many client
 
 
 def cosine_shift(before: Tensor, after: Tensor) -> float | None:
-    """Return one minus the mean cosine of each sample's two features, [n, d] each; None if there is no sample."""
+    """Return one minus the mean cosine of each sample's two features, [n, d] each; None if there is no sample.
+
+    Features that are all zero have no direction: two of them are the same, one beside another is at right angles.
+    """
     if not len(before):
         return None
-    return float(1 - cosine(before.double(), after.double()).mean())
+    before, after = before.double(), after.double()
+    nothing = ~before.any(dim=1) & ~after.any(dim=1)
+    return float(1 - torch.where(nothing, 1.0, cosine(before, after)).mean())
 
 
 def linear_cka(a: Tensor, b: Tensor) -> float | None:
@@ -26,10 +31,12 @@ def linear_cka(a: Tensor, b: Tensor) -> float | None:
 
     1: the same up to rotation and scale; 0: nothing in common.
     """
+    sizes = [float(t.double().norm()) for t in (a, b)]
     a, b = (t.double() - t.double().mean(dim=0) for t in (a, b))
-    own = torch.linalg.matrix_norm(a.T @ a) * torch.linalg.matrix_norm(b.T @ b)
-    if not len(a) or float(own) < 1e-12:
+    if any(float(t.norm()) <= 1e-8 * size for t, size in zip((a, b), sizes, strict=True)):
         return None
+    a, b = a / a.norm(), b / b.norm()
+    own = torch.linalg.matrix_norm(a.T @ a) * torch.linalg.matrix_norm(b.T @ b)
     return float(torch.linalg.matrix_norm(a.T @ b) ** 2 / own)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,20 @@ from ..core.wire import Payload, Reply, State, Task
 from .accuracy import Examiner
 from .bias import accuracy, distribution, drift, entropy, gram, share_on
 
+CLASSES = (
+    "classes with and without training samples of the client; where it has some of all, unseen (scarce) are those of "
+    "which its share is less than half of the federation's average, if there are such"
+)
+LITTLE = 0.5  # of the average share of a class: who has less has hardly seen it
+
+
+class Classes(NamedTuple):
+    """The classes of a client: those that it knows, and the others."""
+
+    seen: list[int]
+    unseen: list[int]  # without a sample; if there is none such, those of which it has little
+    scarce: bool  # whether it is the latter
+
 
 class Clients(Examiner, Protocol):
     """Who can test models, and holds what clients remember."""
@@ -24,20 +38,54 @@ class Clients(Examiner, Protocol):
 
 
 def local_bias(
-    clients: Clients, server: Server, tasks: Sequence[Task], replies: Sequence[Reply], sets: range, label_mix: Tensor
+    clients: Clients,
+    server: Server,
+    tasks: Sequence[Task],
+    replies: Sequence[Reply],
+    sets: range,
+    label_mix: Tensor,
+    sizes: Sequence[int],
 ) -> dict[str, Any]:
-    """Test every model of a round on all test sets together, and compare the updates."""
-    models = local_models(clients, server, replies)
-    present = [[torch.nonzero(has).flatten().tolist() for has in (mix > 0, mix == 0)] for mix in label_mix]
-    tables = confusions(clients, models, sets, label_mix.shape[1])
-    start = tasks[0].payload.get("model", server.params)  # who trains alone is sent nothing
-    products = {name: gram(start, models, name) for name in trained(server.job.model)}
+    """Test every model of a round, and what the server made of them, on all test sets together; compare the updates."""
+    job, models = server.job, local_models(clients, server, replies)
+    together = [] if job.alone else [server.params]
+    tables = confusions(clients, [*models, *together], sets, job.spec.num_classes)
+    local = tables[: len(models)]
+    known = seen_and_unseen(label_mix, sizes, [r.client for r in replies])
+    start = None if job.alone else tasks[0].payload["model"]
     return {
-        "accuracy_local": mean([accuracy(table) for table in tables]),
-        "bias": mean_of([leaning(table, *present[r.client]) for table, r in zip(tables, replies, strict=True)])
-        | drift(torch.stack(list(products.values())).sum(dim=0))
-        | {"layers": {name: drift(product) for name, product in products.items()}},
+        "accuracy_local": mean([accuracy(table) for table in local]),
+        "bias": {"accuracy_aggregated": None if job.alone else accuracy(tables[-1])}
+        | mean_of([leaning(table, own.seen, own.unseen) for table, own in zip(local, known, strict=True)])
+        | drifts(start, models, trained(job.model)),
     }
+
+
+def drifts(start: State | None, models: Sequence[State], names: Iterable[str]) -> dict[str, Any]:
+    """Compare the updates from common weights, all together and weight by weight; without those, nothing is known."""
+    if start is None:
+        return dict.fromkeys(("length", "distance", "cosine")) | {"layers": {}}
+    products = {name: gram(start, models, name) for name in names}
+    whole = drift(torch.stack(list(products.values())).sum(dim=0))
+    return whole | {"layers": {name: drift(product) for name, product in products.items()}}
+
+
+def seen_and_unseen(mix: Tensor, sizes: Sequence[int], clients: Sequence[int]) -> list[Classes]:
+    """Say which classes some clients know, from the share of each among everybody's samples: [everybody, classes]."""
+    average = (mix * torch.tensor(sizes, dtype=mix.dtype)[:, None]).sum(dim=0) / sum(sizes)
+    found = []
+    for own in mix[list(clients)]:
+        absent = (own == 0) & (average > 0)  # a class that nobody has is nobody's loss
+        little = own < LITTLE * average
+        scarce = bool(little.any()) and not bool(absent.any())
+        unseen = little if scarce else absent
+        found.append(Classes(_where(~unseen & (own > 0)), _where(unseen), scarce))
+    return found
+
+
+def _where(mask: Tensor) -> list[int]:
+    found: list[int] = torch.nonzero(mask).flatten().tolist()
+    return found
 
 
 def local_models(clients: Clients, server: Server, replies: Sequence[Reply]) -> list[State]:
@@ -79,15 +127,19 @@ def definitions() -> dict[str, str]:
     """Say in words what each figure of the clients' models means."""
     return {
         "accuracy_local": "accuracy of a client's model after local training and before aggregation, on all test sets "
-        "together, every class counting the same; mean over the clients of the round",
-        "bias.share_present": "share of a local model's predictions, on the same data, that fall on classes of which "
-        "the client has training samples; mean over the clients of the round, as all of bias",
-        "bias.share_present_unseen": "the same on samples of the classes that the client has none of; null if there "
-        "are no such",
+        "together, every class counting the same; mean over the clients of the round; of a run: in the last round that "
+        "was looked at",
+        "bias.accuracy_aggregated": "the same of the global model that the server makes of them (with the methods' own "
+        "weights and server steps); null where clients train alone",
+        "seen, unseen": CLASSES,
+        "bias.share_present": "share of a local model's predictions, on the same data, that fall on classes that the "
+        "client has seen; mean over the clients of the round, as all of bias",
+        "bias.share_present_unseen": "the same on samples of unseen classes; null if there are no such",
         "bias.entropy": "entropy of a local model's predicted classes, divided by its largest value: 0 is one class "
         "only, 1 all alike",
         "bias.length": "Euclidean length of a client's update: its weights after local training minus those it began "
-        "with; without the modules that methods add",
+        "with; without the modules that methods add; as distance and cosine, null where clients train alone, as they "
+        "begin with different weights",
         "bias.distance": "distance of the updates from their mean, divided by their mean length: 0 if all are equal",
         "bias.cosine": "cosine between the updates of two clients, mean over all pairs; null with one client",
         "bias.layers": "length, distance and cosine of the updates of every weight by itself",

@@ -10,11 +10,11 @@ from typing import Any
 
 from ..core.disk import write
 from ..core.errors import InputError
-from . import tables, verdicts
+from . import local_models, tables, verdicts
 from .comparison import Comparison, read
 from .costs import cost_table
 from .curves import UNITS, curve, spent
-from .formats import Table, as_csv, latex, markdown
+from .formats import Table, as_csv, latex, markdown, plain
 from .plots import column_pictures
 
 KINDS = ("png", "svg", "pdf")
@@ -52,7 +52,8 @@ def _files(comparisons: Sequence[Comparison], folder: Path) -> Iterator[tuple[Pa
     for i, comparison in enumerate(comparisons):
         name = re.sub(r"[^\w.+-]", "_", comparison.name)
         own = folder if len(comparisons) == 1 else folder / f"{i + 1}-{name}"
-        for file, content in chain[tuple[str, str | bytes]](_tables(comparison), _pictures(comparison)):
+        mark = "" if len(comparisons) == 1 else f"{name}-"
+        for file, content in chain[tuple[str, str | bytes]](_tables(comparison, mark), _pictures(comparison)):
             yield own / file, content
 
 
@@ -64,7 +65,7 @@ def _pictures(comparison: Comparison) -> Iterator[tuple[str, bytes]]:
             yield f"accuracy-by-{unit}.{kind}", content
 
 
-def _tables(comparison: Comparison) -> Iterator[tuple[str, str]]:
+def _tables(comparison: Comparison, mark: str = "") -> Iterator[tuple[str, str]]:
     results = comparison.results
     found = tables.rows(results)
     if not found:
@@ -78,9 +79,10 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, str]]:
         written["paired"] = verdicts.paired_table(results), " ".join([paired, *verdicts.left_out(results)])
     written["cost"] = cost_table(comparison), f"Cost; × is relative to {base}."
     for name, (table, caption) in written.items():
-        yield f"{name}.tex", latex(table, caption, name)
-    words = "\n".join(f"{text}\n" for text in verdicts.headline(results))
-    yield "tables.md", words + "".join(f"\n{caption}\n\n{markdown(table)}" for table, caption in written.values())
+        yield f"{name}.tex", latex(table, caption, mark + name)
+    words = "\n".join(f"{plain(text)}\n" for text in verdicts.headline(results))
+    captioned = (f"\n{plain(caption)}\n\n{markdown(table)}" for table, caption in written.values())
+    yield "tables.md", words + "".join(captioned)
 
 
 def _runs(comparison: Comparison) -> Iterator[dict[str, Any]]:
@@ -91,6 +93,7 @@ def _runs(comparison: Comparison) -> Iterator[dict[str, Any]]:
             "folder": comparison.name,
             **{key: run.get(key) for key in ("label", "seed", "rounds", "finished", "diverged", "tuned")},
             **{f"accuracy_{key}": value for key, value in run["accuracy"].items()},
+            **{key: run[key] for key in ("accuracy_local",) if key in run},
             **{f"rounds_to_{key}": value for key, value in run["rounds_to"].items()},
             **{f"bytes_{key}": value for key, value in run["bytes"].items()},
             **{f"seconds_{key}": value for key, value in run["seconds"].items()},
@@ -114,6 +117,7 @@ def _rounds(comparison: Comparison) -> Iterator[dict[str, Any]]:
                 "seed": seed,
                 "round": line["round"],
                 **{key: line[key] for key in kept},
+                **{key if key[:9] == "accuracy_" else f"bias_{key}": v for key, v in local_models.flat(line).items()},
                 "seconds_so_far": so_far["seconds"][line["round"]],
                 "megabytes_so_far": so_far["megabytes"][line["round"]],
             }

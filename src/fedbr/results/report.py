@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.disk import write
 from ..core.errors import InputError
-from . import diagnosis, settings, tables, verdicts
+from . import diagnosis, local_models, settings, tables, verdicts
 from .comparison import Comparison, read
 from .costs import cost_table
 from .figures import Figures, clients_figure, curves_figure, end_of
@@ -73,6 +73,7 @@ def _section(comparison: Comparison, figures: Figures, anchor: str) -> str:
             curves_figure([comparison], figures),
             _tables(comparison),
             clients_figure(comparison, figures),
+            _local_models(comparison),
             _diagnosis(comparison),
         ]
     else:
@@ -105,6 +106,14 @@ def _tables(comparison: Comparison) -> str:
     cost = paragraphs([f"× is relative to {base}. ± is the standard deviation over seeds."], "note")
     parts.append(f"<h2>Cost</h2>{table(*cost_table(comparison), lines)}{cost}")
     return "\n".join(parts)
+
+
+def _local_models(comparison: Comparison) -> str:
+    """Show the clients' models beside the aggregated one, where they were looked at."""
+    if not (rounds := local_models.logged(comparison)):
+        return ""
+    shown = table(*local_models.table(rounds), _samples(comparison))
+    return f"<h2>Local models</h2>{shown}{paragraphs([local_models.NOTE], 'note')}"
 
 
 def _diagnosis(comparison: Comparison) -> str:

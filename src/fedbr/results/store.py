@@ -130,9 +130,8 @@ class ResultFolder:
     def __init__(self, path: Path, recipe: Recipe) -> None:
         self.path, self.recipe = path, recipe
 
-    @contextlib.contextmanager
-    def open(self, fresh: bool = False) -> Iterator[ResultFolder]:
-        """Claim the folder for this recipe and this process, or refuse and leave it as it is."""
+    def refuse(self, fresh: bool = False) -> None:
+        """Refuse a folder that is not ours, or that holds another recipe; leave it as it is."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"--out {self.path}: is not a folder")
         ours = self._is_ours()
@@ -140,6 +139,11 @@ class ResultFolder:
             self._check_same()
         elif not ours and self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
             raise InputError(f"--out {self.path}: is not empty and holds no results of ours; choose another folder")
+
+    @contextlib.contextmanager
+    def open(self, fresh: bool = False) -> Iterator[ResultFolder]:
+        """Claim the folder for this recipe and this process, or refuse."""
+        self.refuse(fresh)
         with contextlib.ExitStack() as exits:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -151,6 +155,14 @@ class ResultFolder:
             except OSError as error:
                 raise InputError(f"--out {self.path}: cannot write there ({error.strerror})") from error
             yield self
+
+    def discard(self) -> None:
+        """Remove what we wrote, whatever recipe it was of."""
+        self.refuse(fresh=True)
+        if self._is_ours():
+            with _locked(self.path):
+                self._clear()
+                (self.path / "recipe.toml").unlink()
 
     def run(self, stack: Stack, seed: int) -> RunFolder:
         """Return the folder of one run."""
@@ -170,7 +182,9 @@ class ResultFolder:
         """Find the results of an earlier call."""
         file = path / "recipe.toml"
         if not file.exists():
-            raise InputError(f"{path}: holds no results (no recipe.toml); give the --out folder of fedbr run")
+            inside = sorted(str(found.parent) for found in path.glob("**/recipe.toml"))
+            hint = f"there are some in {', '.join(inside[:4])}" if inside else "give the --out folder of fedbr run"
+            raise InputError(f"{path}: holds no results (no recipe.toml); {hint}")
         return cls(path, parse(_read_toml(file)))
 
     def summarise(self) -> dict[str, Any]:
@@ -238,6 +252,8 @@ class ResultFolder:
                 (run / f".{name}.new").unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # somebody else's file is in it
                 run.rmdir()
+        with contextlib.suppress(OSError):
+            (self.path / "runs").rmdir()
 
 
 def dump(value: Any) -> str:
@@ -254,11 +270,12 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 def _summary(folder: RunFolder, stack: Stack, seed: int, recipe: Recipe) -> dict[str, Any] | None:
     lines, info = folder.lines(), folder.info
-    if not info:
+    if "split" not in info:  # it has hardly begun
         return None
     diverged = info.get("diverged_at")
     targets = sorted({*recipe.metrics.targets, recipe.metrics.target})
     seconds = {k: sum(line[f"seconds_{k}"] for line in lines) for k in ("train", "evaluate")}
+    local = [line["accuracy_local"] for line in lines if "accuracy_local" in line]
     return {
         "label": stack.label,
         "methods": stack.methods,
@@ -271,6 +288,7 @@ def _summary(folder: RunFolder, stack: Stack, seed: int, recipe: Recipe) -> dict
         "cohort": info["cohort"],
         "test_samples": info.get("test"),
         **summarise(lines, targets),
+        **({"accuracy_local": local[-1]} if local else {}),
         "bytes": {way: sum(line[f"bytes_{way}"] for line in lines) for way in ("up", "down")},
         "seconds": seconds | {"total": sum(seconds.values())},
         "diverged": diverged is not None,
