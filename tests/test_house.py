@@ -28,7 +28,9 @@ ALLOWED = {  # room -> the rooms that it may use
     "results": {"core", "pseudo", "data", "metrics", "backends", "config", "results"},
     "assembly": {"core", "methods", "models", "data", "backends", "config"},
     "experiment": {"core", "models", "data", "metrics", "backends", "config", "results", "assembly"},
+    "given": {"core", "models", "data"},
     "diagnostics": {
+        "given",
         "core",
         "methods",
         "models",
@@ -40,7 +42,7 @@ ALLOWED = {  # room -> the rooms that it may use
         "assembly",
         "diagnostics",
     },
-    "api": {"core", "methods", "models", "data", "backends", "config", "assembly", "experiment"},
+    "api": {"given", "core", "methods", "models", "data", "backends", "config", "assembly", "experiment"},
     "bench": {"core", "methods", "models", "data", "backends", "api"},
 }
 

@@ -22,14 +22,14 @@ from .backends.process import one_thread
 from .config import MetricsConfig, TrainConfig
 from .core.cohort import choose
 from .core.data import Spec
-from .core.errors import InputError, unknown
+from .core.errors import InputError
 from .core.method import Method
 from .core.model import FedModel
-from .core.rng import torch_stream
 from .core.server import Server
 from .core.validation import validated
 from .core.wire import State
 from .data import Federation
+from .given import check_federation, starting_model
 from .methods import build as build_method
 
 
@@ -111,25 +111,10 @@ def train(
     given = {name: value for name, value in locals().items() if name in TrainConfig.model_fields}
     settings = validated(TrainConfig, given | {"seeds": [seed]}, "train")
     bias_every = validated(MetricsConfig, {"bias_every": bias_every}, "train").bias_every
-    if not isinstance(workers, int) or workers < 1:
-        raise InputError(f"workers = {workers!r}: must be a whole number of at least 1")
-    if not isinstance(federation, Federation):
-        raise InputError(
-            f"federation: {type(federation).__name__} is not one; make it with fedbr.Federation.from_arrays"
-        )
+    check_federation(federation, workers)
     if isinstance(methods, Method) or not isinstance(methods, Sequence):
         raise InputError(f"methods = {methods!r}: must be a list, such as [fedbr.FedBR(lam=0.1)]")
-    options = models.MODELS[model].model_fields if isinstance(model, str) and model in models.MODELS else {}
-    known = {*signature(train).parameters, *options} - {"model_options"}
-    own_factory = isinstance(model, str) and ":" in model  # takes what it likes
-    if not own_factory and (strangers := [name for name in model_options if name not in known]):
-        raise unknown("train: argument", strangers[0], known)
-    with torch_stream(seed, "model"):
-        start = (
-            models.build(model, model_options, federation.shape, federation.num_classes)
-            if isinstance(model, str)
-            else models.adopt(copy.deepcopy(model), federation.shape)
-        )
+    start = starting_model("train", model, model_options, federation, seed, signature(train).parameters)
     job = assemble(start, list(methods), federation, settings, seed)
     with one_thread(), ExitStack() as exits:
         pool = exits.enter_context(WorkerPool(workers)) if workers > 1 else None

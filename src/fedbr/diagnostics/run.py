@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,18 +12,17 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from .. import models
 from ..backends.pool import WorkerPool
 from ..backends.process import one_thread
 from ..config import TrainConfig
 from ..core.client import Job
-from ..core.errors import Diverged, InputError, RunError, unknown
+from ..core.errors import Diverged, InputError, RunError
 from ..core.method import Method, trained
 from ..core.model import Output
-from ..core.rng import torch_stream
 from ..core.validation import validated
 from ..core.wire import State
 from ..data import Federation
+from ..given import check_federation, starting_model
 from ..metrics.bias import accuracy
 from ..metrics.local import Classes, drifts, seen_and_unseen
 from ..results.diagnosis import Diagnosis, View
@@ -70,24 +68,9 @@ def diagnose(
     given = locals()
     options = validated(Options, {k: given[k] for k in Options.model_fields}, "diagnose")
     train = validated(TrainConfig, {k: given[k] for k in TrainConfig.model_fields if k in given}, "diagnose")
-    if not isinstance(federation, Federation):
-        raise InputError(
-            f"federation: {type(federation).__name__} is not one; make it with fedbr.Federation.from_arrays"
-        )
-    if not isinstance(workers, int) or workers < 1:
-        raise InputError(f"workers = {workers!r}: must be a whole number of at least 1")
+    check_federation(federation, workers)
     sides = _checked(before_and_after() if methods is None else methods)
-    named = models.MODELS[model].model_fields if isinstance(model, str) and model in models.MODELS else {}
-    allowed = {*signature(diagnose).parameters, *named} - {"model_options"}
-    own_factory = isinstance(model, str) and ":" in model  # takes what it likes
-    if not own_factory and (strangers := [name for name in model_options if name not in allowed]):
-        raise unknown("diagnose: argument", strangers[0], allowed)
-    with torch_stream(seed, "model"):
-        begin = (
-            models.build(model, model_options, federation.shape, federation.num_classes)
-            if isinstance(model, str)
-            else models.adopt(copy.deepcopy(model), federation.shape)
-        )
+    begin = starting_model("diagnose", model, model_options, federation, seed, signature(diagnose).parameters)
     begin.extras.clear()
     return examine(Case(federation, begin, sides, train, seed), options, workers, watch)
 
