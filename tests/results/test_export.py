@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,7 +17,7 @@ from fedbr.results.comparison import read
 from fedbr.results.curves import curve
 from fedbr.results.export import KINDS, beside, export
 from fedbr.results.formats import as_csv, latex, markdown
-from fedbr.results.plots import column_pictures
+from fedbr.results.plots import column_pictures, shown
 
 FIGURES = {f"accuracy-by-{unit}.{kind}" for unit in ("round", "seconds", "megabytes") for kind in ("png", "svg", "pdf")}
 TABLES = {"comparison.tex", "paired.tex", "cost.tex", "tables.md"}
@@ -104,3 +105,29 @@ def test_the_command_says_what_is_where(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"Beside it, in {tmp_path}/o/report:" in said
     assert "runs.csv, rounds.csv" in said
     assert (tmp_path / "o" / "report" / "accuracy-by-seconds.svg").exists()
+
+
+def test_words_in_markdown_are_not_markup(tmp_path: Path) -> None:
+    make(tmp_path / "o", labels=["FedAvg", "<img src=x onerror=alert(1)>"])
+    export(read([tmp_path / "o"]), tmp_path / "e")
+    text = (tmp_path / "e" / "tables.md").read_text("utf-8")
+    assert text.startswith("&lt;img src=x onerror=alert(1)&gt; reaches")
+    assert "<img" not in text
+
+
+def test_several_folders_have_different_latex_labels(tmp_path: Path) -> None:
+    folders = [make(tmp_path / name).path for name in ("a", "b")]
+    files = export(read(folders), tmp_path / "e")
+    labels = [re.findall(r"label{(.*?)}", f.read_text("utf-8")) for f in files if f.suffix == ".tex"]
+    assert len(labels) == len({str(found) for found in labels}) > 2
+
+
+def test_a_label_with_an_underscore_is_in_the_legend(tmp_path: Path) -> None:
+    assert shown("_a $x$") == "\u200b_a \\$x\\$"
+    assert shown("FedBR") == "FedBR"
+
+
+def test_a_folder_of_folders_says_where_the_results_are(tmp_path: Path) -> None:
+    make(tmp_path / "sweep" / "final")
+    with pytest.raises(InputError, match=r"there are some in .*final"):
+        read([tmp_path / "sweep"])
