@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ import pytest
 from fedbr import campaign, forecast
 from fedbr.cli.app import call
 from fedbr.core.errors import InputError
-from fedbr.paper import scale, table
-from fedbr.paper.outcome import COLUMNS, _judged, outcome
+from fedbr.paper import scale, table, text
+from fedbr.paper.outcome import COLUMNS, DAGGER, _judged, outcome
 from fedbr.results.statistics import Paired, paired
 from fedbr.results.store import ResultFolder
 
@@ -99,7 +100,9 @@ def test_what_methods_have_other_than_in_the_paper_is_said_and_who_was_not_tuned
     assert "fedprox.mu 0.001 (default 0.1)" in cifar.changes
     assert "moon.weight 0.01 (default 1)" in cifar.changes
     assert cifar.untuned == {"GroupDRO", "FedBR", "FedAvg + Mixup", "FedBR + Mixup"}
-    assert not mnist.untuned  # there nobody was: rotated-digits was not searched on
+    assert mnist.untuned == cifar.untuned
+    with_mixup = scale.recipes(TABLES["cost"], "cpu")[1]  # which all rows have, so that it tells them not apart
+    assert with_mixup.untuned == {"FedBR", "FedCM", "VHL"}
     assert all(not s.untuned for s in scale.recipes(TABLES["main"], "paper"))
 
 
@@ -139,7 +142,7 @@ def test_figures_and_verdicts_by_hand(tmp_path: Path) -> None:
         for seed, accuracies in enumerate(curves[stack.label]):
             write_run(results.run(stack, seed).path, accuracies)
     told = outcome(found, 0, scaled, tmp_path)
-    by_label = {entry.label: entry for entry in told.entries}
+    by_label = {entry.label.removesuffix(DAGGER): entry for entry in told.entries}
     assert by_label["FedAvg"].ours == ["26.7 ± 5.8", "2 ± 1"]  # rounds 2, 3 and 2 to 30 %
     assert by_label["FedAvg"].paper == ["82.78 ± 0.38", "821"]
     assert by_label["FedAvg"].verdict == ""
@@ -221,11 +224,85 @@ def test_the_command_trains_and_writes_the_table(tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "p").exists()
 
 
-def test_a_forecast_grows_with_the_work() -> None:
+def test_a_verdict_stands_beside_the_figure_that_it_is_of(tmp_path: Path) -> None:
+    found = TABLES["cost"]
+    scaled = scale.recipes(found, "cpu", [0, 1])[0]
+    results = ResultFolder(tmp_path / scaled.part.slug, scaled.recipe)
+    for i, stack in enumerate(scaled.recipe.compare):
+        for seed in (0, 1):
+            write_run(results.run(stack, seed).path, [0.1 * (i + seed), 0.2])
+    told = outcome(found, 0, scaled, results.path)
+    assert told.titles[0][1] == "million sent"
+    assert text.cells(told, found.base)[0][-1] == "million sent against FedAvg"
+    lines = list(text._lines(found, [told]))
+    assert {line["our column"] for line in lines if line.get("ours") and line["verdict"]} == {"million sent"}
+    assert any(line["row"] == "FedBR > FedAvg in s/step" and line["verdict"] for line in lines)
+    assert lines[0]["ours on"] == f"digits, cnn, width 0.25, {scaled.recipe.train.rounds} rounds, 2 seeds"
+    written = text._latex(found, told)
+    assert f"(ours: {lines[0]['ours on']})" in written
+    assert all(line.startswith("%") for line in written.partition(r"\begin{table}")[0].splitlines())
+    assert "A row agrees" in text.note(found.base, [told])
+    silent = replace(told, orders=[], entries=[replace(entry, verdict="") for entry in told.entries])
+    assert text.note(found.base, [silent]).startswith(text.DIVERGED)
+
+
+def test_what_the_rows_differ_in_cannot_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["reproduce", "lambda", "--set", "fedbr.lam=5"]) == 2
+    assert "the rows of lambda say fedbr.lam themselves" in capsys.readouterr().err
+    assert scale.recipes(TABLES["lambda"], "cpu", [0], ["fedbr.mu=0.1"])
+
+
+def mnist(folder: Path, train: int, test: int) -> None:
+    """Write IDX files of so many blank digits."""
+    for prefix, count in (("train", train), ("t10k", test)):
+        header = [0x803, count, 28, 28]
+        images = b"".join(n.to_bytes(4, "big") for n in header) + bytes(28 * 28 * count)
+        (folder / f"{prefix}-images-idx3-ubyte").write_bytes(images)
+        labels = bytes(i % 10 for i in range(count))
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(
+            (0x801).to_bytes(4, "big") + count.to_bytes(4, "big") + labels
+        )
+
+
+def test_files_that_are_not_all_are_said(tmp_path: Path) -> None:
+    mnist(tmp_path, 40, 20)
+    scaled = scale.recipes(TABLES["tau-component2"], "paper", [0], [f"data.path={tmp_path}"])[0]
+    assert scaled.changes == ["files have 40 of 60,000 training and 20 of 10,000 test records"]
+    assert scaled.heading == "RotatedMNIST, here rotated-mnist, cnn, width 1, 1,000 rounds, 1 seed"
+
+
+def test_more_seeds_keep_those_that_are_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "o"
+    line = [
+        "reproduce",
+        "lambda",
+        "--set",
+        "train.rounds=1",
+        "train.local_steps=1",
+        "--workers",
+        "1",
+        "--out",
+        str(out),
+    ]
+    assert call([*line, "--seeds", "1"]) == 0
+    models = {file: file.stat().st_mtime_ns for file in out.glob("*/runs/*/model.safetensors")}
+    assert len(models) == 3
+    assert call([*line, "--seeds", "0,1"]) == 0
+    assert {file: file.stat().st_mtime_ns for file in models} == models
+    assert len(list(out.glob("*/runs/*/model.safetensors"))) == 6
+    capsys.readouterr()
+    assert call([*line, "--seeds", "0"]) == 2  # which would hide one
+    said = capsys.readouterr()
+    assert "train.seeds is [0, 1] there, [0] here" in said.err
+    assert said.out == ""
+
+
+def test_a_forecast_grows_with_the_work(tmp_path: Path) -> None:
     (scaled,) = scale.recipes(TABLES["lambda"], "cpu", [0])
     train = scaled.recipe.train.model_copy(update={"rounds": 1000 * scaled.recipe.train.rounds})
     longer = scaled.recipe.model_copy(update={"train": train})
-    campaign.check([(scaled.recipe, Path())])
+    campaign.check([(scaled.recipe, tmp_path / "o")])
     assert forecast.cpu_seconds(longer) > 10 * forecast.cpu_seconds(scaled.recipe)
     assert forecast.words(59) == "59 seconds"
     assert forecast.words(7200) == "2 hours"
+    assert forecast.words(1) == "a second"

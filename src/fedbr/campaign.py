@@ -57,10 +57,8 @@ def conduct(
     plan: Plan, crew: Crew | None = None, fresh: bool = False, watch: Watch = lambda *_: None
 ) -> list[dict[str, Any]]:
     """Train everything that is not trained yet; return the results of every recipe."""
-    check(plan)
+    check(plan, fresh)
     folders = [ResultFolder(path, recipe) for recipe, path in plan]
-    for folder in folders:
-        folder.refuse(fresh)  # before the first of them is cleared
     with ExitStack() as exits:
         for folder in folders:
             exits.enter_context(folder.open(fresh))
@@ -86,8 +84,10 @@ def conduct(
     return [folder.results() for folder in folders]
 
 
-def check(plan: Plan) -> None:
-    """Refuse what cannot be trained, before anything is written."""
+def check(plan: Plan, fresh: bool = False) -> None:
+    """Refuse what cannot be trained, or folders that hold something else, before anything is written or cleared."""
+    for recipe, path in plan:
+        ResultFolder(path, recipe).refuse(fresh)
     for recipe, _ in plan:
         seed = recipe.train.seeds[0]
         for stack in recipe.compare:

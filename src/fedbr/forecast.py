@@ -68,4 +68,4 @@ def words(seconds: float) -> str:
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} seconds"
+    return f"{seconds:.0f} seconds" if seconds >= 1.5 else "a second"

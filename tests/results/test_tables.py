@@ -123,6 +123,45 @@ def test_a_run_that_goes_on_bounds_nothing() -> None:
     assert tables.sentences(results(*base, *mine))[0].startswith("FedBR: 10.0 points above FedAvg")
 
 
+def test_a_run_that_goes_on_is_in_no_mean() -> None:
+    done, begun = run("FedAvg", 0, 0.8, 8, []), run("FedAvg", 1, 0.1, None, [], finished=False, rounds=1)
+    _, (row,) = tables.compare(results(done, begun))
+    assert row[:5] == ["FedAvg (1 more unfinished)", "80.0", "80.0", "40.0", "8"]
+    _, (row,) = tables.compare(results(begun))  # while there is nothing else, it is shown for what it is
+    assert row[:2] == ["FedAvg (so far: 1 of 10 rounds)", "10.0"]
+
+
+def test_halves_of_rounds_go_up() -> None:
+    assert tables.Figure.of([11, 12]).show(0) == "12 ± 1"
+    assert tables.Figure.of([12, 13]).show(0) == "13 ± 1"
+    assert tables.Figure.of([0.25]).show(1) == "0.2"
+
+
+def test_as_many_rounds_are_not_1_0_times_fewer() -> None:
+    head = of({"FedAvg": {0: 0.8, 1: 0.8}, "b": {0: 0.9, 1: 0.9}})
+    assert head[0] == "b reaches 80 % in 3 ± 0 rounds, FedAvg in 3 ± 0."
+
+
+def test_fewer_than_five_tests_are_said() -> None:
+    assert tables.few_tests({"rounds": 10, "evaluate_every": 2}) == ""
+    assert tables.few_tests({"rounds": 7, "evaluate_every": 2}).startswith("only 4 rounds are tested")
+    assert tables.few_tests({"rounds": 7, "evaluate_every": 0}).startswith("only one round is tested")
+
+
+def test_who_diverged_on_every_seed_is_said_to() -> None:
+    at = {"round": 1, "client": 1, "what": "x"}
+    runs = [
+        run(label, seed, top5, 3, ["x"] * (label != "FedAvg"))
+        for label, top5 in (("FedAvg", 0.5), ("b", 0.6))
+        for seed in (0, 1)
+    ]
+    lost = [run("c", seed, 0.1, None, ["x"], diverged=True, diverged_at=at) for seed in (0, 1)]
+    found = compared(*runs, *lost)
+    assert tables.sentences(found)[1] == "c and FedAvg: c diverged on every seed."
+    assert verdicts.paired_table(found)[1][1][4] == "diverged on 2 of 2"
+    assert verdicts.headline(found)[-1] == "b is the furthest above FedAvg of what can be compared; c diverged."
+
+
 def test_what_was_not_tuned_has_a_dagger() -> None:
     found = results(run("FedAvg", 0, 0.7, 8, [], tuned=True), run("FedBR", 0, 0.9, 2, ["fedbr"], tuned=False))
     assert [row[0] for row in tables.compare(found)[1]] == ["FedAvg", "FedBR †"]
@@ -160,4 +199,4 @@ def test_a_page_of_a_run_that_has_only_begun(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         experiment.run(recipe, tmp_path / "o", watch=stop)
     html = write_report([tmp_path / "o"]).read_text()
-    assert "1 unfinished" in html
+    assert "so far: 1 of 2 rounds" in html

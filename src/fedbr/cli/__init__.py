@@ -19,9 +19,10 @@ def main() -> None:
     sys.exit(code)
 
 
-def leave() -> None:
+def leave(begun: bool = True) -> None:
     """End at once after Ctrl-C: all that matters is on disk, and libraries take their time to unload."""
     again = shlex.join(["fedbr", *(a for a in sys.argv[1:] if a != "--fresh")])
     sys.stdout.flush()
-    os.write(2, f"\nfedbr: interrupted; every finished round is safe. Go on with: {again}\n".encode())
+    state = "every finished round is safe. Go on with" if begun else "nothing was trained yet. Begin again with"
+    os.write(2, f"\nfedbr: interrupted; {state}: {again}\n".encode())
     os._exit(130)

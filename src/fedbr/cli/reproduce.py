@@ -47,25 +47,29 @@ def reproduce(
         return 0
     chosen = load(table)
     folder = out or Path("runs") / "paper" / f"{table}-{scale}"
+    begun = False
     try:
         parts = recipes(chosen, scale, parse_seeds(seeds), set_)
         plan = [(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
+        campaign.check(plan, fresh)
         console = plain_console()
         console.print("\n".join(text.head(chosen, parts)))
-        campaign.check(plan)
         cores = workers or usable_cores()
         shares = [campaign.share_left(recipe, path, fresh) for recipe, path in plan]
+        begun = min(shares) < 1
+        if any(shares):
+            console.print("A few steps of every row are tried, to say how long all will take ...")
         seconds = (
             sum(s * forecast.cpu_seconds(recipe) for s, (recipe, _) in zip(shares, plan, strict=True) if s) / cores
         )
         if any(shares):
             where = f"{cores} core{'s' if cores > 1 else ''} of this machine"
-            console.print(f"About {forecast.words(seconds)} on {where}{', for what is left' * (min(shares) < 1)}.\n")
-        bar = CampaignBar()
+            console.print(f"About {forecast.words(seconds)} on {where}{', for what is left' * begun}.\n")
+        bar, begun = CampaignBar(), True
         with bar.shown(), campaign.Crew(cores) as crew:
             found = campaign.conduct(plan, crew, fresh, bar.watch(table, plan))
     except KeyboardInterrupt:
-        leave()
+        leave(begun)
     outcomes = [outcome(chosen, i, s, path) for i, (s, (_, path)) in enumerate(zip(parts, plan, strict=True))]
     show_beside(chosen.base, outcomes)
     page = text.write_all(folder, chosen, outcomes)

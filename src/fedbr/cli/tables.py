@@ -51,9 +51,10 @@ def show_sweep(cases: Sequence[Case]) -> None:
             console.print(f"\n{case.name}")
         if case.searched:
             train = case.results["recipe"]["train"]
+            budget = f"{tables.number(len(train['seeds']), 'seed')}, {tables.number(train['rounds'], 'round')} each"
             console.print(
                 f"Searched on {case.holdout:.0%} of the training samples, held out: mean of the 5 best rounds, "
-                f"{len(train['seeds'])} seeds, {train['rounds']} rounds each; * is chosen"
+                f"{budget}; * is chosen"
             )
             keys = list(dict.fromkeys(key for trial in case.trials for key in trial.values))
             rows = [
@@ -79,7 +80,7 @@ def show_beside(base: str, outcomes: Sequence[Outcome]) -> None:
 
     console = plain_console()
     for outcome in outcomes:
-        console.print(f"\n{outcome.scaled.part.name}", style="bold")
+        console.print(f"\n{outcome.scaled.heading}", style="bold")
         console.print(grid(*text.cells(outcome, base)))
         for order in outcome.orders:
             console.print(f"The text says {order}")

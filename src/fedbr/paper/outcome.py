@@ -26,7 +26,7 @@ class Entry:
     label: str
     ours: Sequence[str]
     paper: Sequence[str]
-    verdict: str
+    verdict: str  # of the first column
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,9 @@ def outcome(table: PaperTable, index: int, scaled: Scaled, folder: Path) -> Outc
             difference = (_number(row.paper[index][0]), _number(theirs[0]))
             verdict = _verdict(COLUMNS[part.columns[0]], difference, own[0], values[table.base][0])
         entries.append(Entry(row.label + DAGGER * (row.label in scaled.untuned), shown, paper, verdict))
+    several = any(claim.column for claim in table.claims)  # then each says what it is about
     orders = [
-        _order(claim, values[claim.left][i], values[claim.right][i], claim.column or part.columns[0])
+        _order(claim, values[claim.left][i], values[claim.right][i], COLUMNS[part.columns[i]], several)
         for claim in table.claims
         if {claim.left, claim.right} <= {*values} and (i := _place(part.columns, claim.column)) is not None
     ]
@@ -185,11 +186,11 @@ def _verdict(column: Column, paper: tuple[float | None, float | None], own: BySe
     return f"{_judged(sign, pair, column, base)} ({_size(pair, column, sign)})"
 
 
-def _order(claim: Claim, left: BySeed, right: BySeed, column: str) -> str:
+def _order(claim: Claim, left: BySeed, right: BySeed, column: Column, named: bool) -> str:
     """Say whether we see an order that the paper's text claims."""
-    pair, what = paired(left, right), COLUMNS[column]
-    judged = f"{_judged(claim.sign, pair, what, right)} ({_size(pair, what, claim.sign)})" if pair else "-"
-    return f"{claim}: {judged}"
+    pair = paired(left, right)
+    judged = f"{_judged(claim.sign, pair, column, right)} ({_size(pair, column, claim.sign)})" if pair else "-"
+    return f"{claim} in {column.title}: {judged}" if named else f"{claim}: {judged}"
 
 
 def _size(pair: Paired, column: Column, sign: str) -> str:

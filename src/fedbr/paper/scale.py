@@ -9,8 +9,10 @@ from typing import Any, Literal
 from .. import config, data
 from ..config import Recipe
 from ..core.errors import InputError
+from ..data import official
 from ..methods import METHODS
 from ..results.store import differences
+from ..results.tables import model_words, number
 from .table import PaperTable, Part, read
 
 Scale = Literal["cpu", "paper"]
@@ -26,6 +28,18 @@ class Scaled:
     recipe: Recipe
     changes: Sequence[str]
     why: str = ""  # for what reason it is on other data
+
+    @property
+    def here(self) -> str:
+        """What was trained on what."""
+        recipe = self.recipe
+        counts = [number(recipe.train.rounds, "round"), number(len(recipe.train.seeds), "seed")]
+        return ", ".join([recipe.data.name, model_words(recipe.model.model_dump(exclude_none=True)), *counts])
+
+    @property
+    def heading(self) -> str:
+        """The paper's name of the part, and what stands for it here if it is scaled."""
+        return f"{self.part.name}, here {self.here}" if self.changes else self.part.name
 
     @property
     def untuned(self) -> set[str]:
@@ -49,7 +63,16 @@ def recipes(
     """Make the recipe of every part."""
     settings = read("settings")
     seeds = seeds or default_seeds(table, scale)
+    _refuse_rows(table, overrides)
     return [_scaled(table, part, i, settings, scale, seeds, overrides) for i, part in enumerate(table.parts)]
+
+
+def _refuse_rows(table: PaperTable, overrides: Sequence[str]) -> None:
+    """Refuse to change what the rows of a table differ in: their labels would no longer be true."""
+    own = {f"{m['name']}.{key}" for row in table.rows for m in _methods(row.methods, {}) for key in m if key != "name"}
+    for override in overrides:
+        if (key := override.partition("=")[0].strip()) in own:
+            raise InputError(f"--set {override}: the rows of {table.name} say {key} themselves; change anything else")
 
 
 def default_seeds(table: PaperTable, scale: Scale) -> Sequence[int]:
@@ -94,18 +117,17 @@ def _scaled(
         values["train"] = values["train"] | {"seeds": list(seeds)}
         if "local_top5" in part.columns:
             values["metrics"]["bias_every"] = 1
-        if found and values["data"]["name"] == "digits":
-            _mark(values["compare"], {*found})
+        _mark(values["compare"], {*found}, {m["name"] for m in _methods(part.first, {})})
         return config.override(values, chosen)
 
     ours = recipe(size, [*part.set, *(part.cpu if scale == "cpu" else ()), *overrides], tuned)
     theirs = recipe("paper", part.set, {})
-    return Scaled(part, ours, _changes(theirs, ours), why)
+    return Scaled(part, ours, [*_shortfall(ours.data), *_changes(theirs, ours)], why)
 
 
-def _mark(stacks: Sequence[dict[str, Any]], tuned: set[str]) -> None:
-    """Where the parameters of some methods were searched for, mark who was and who was not."""
-    having = [{m["name"] for m in stack["methods"] if METHODS[m["name"]].model_fields} for stack in stacks]
+def _mark(stacks: Sequence[dict[str, Any]], tuned: set[str], common: set[str]) -> None:
+    """Where the parameters of some methods were searched for, mark whose were and whose not, but for what all have."""
+    having = [{m["name"] for m in stack["methods"] if METHODS[m["name"]].model_fields} - common for stack in stacks]
     if any(names & tuned for names in having):
         for stack, names in zip(stacks, having, strict=True):
             stack |= {"tuned": names <= tuned} if names else {}
@@ -120,6 +142,18 @@ def _missing(options: Mapping[str, Any], overrides: Sequence[str]) -> str:
     except InputError as error:
         return str(error)
     return ""
+
+
+def _shortfall(options: data.DataOptions) -> list[str]:
+    """Say that the files are not all that is published."""
+    name = data.DATASETS[options.name].files
+    if not name:
+        return []
+    try:
+        found = official.shortfall(name, options.path, data.DATASETS[options.name].load(options))
+    except InputError:  # which is told when they are to be trained on
+        return []
+    return [f"files have {found}"] if found else []
 
 
 def _methods(listed: Sequence[Any], defaults: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

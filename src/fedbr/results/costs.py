@@ -43,9 +43,9 @@ def _per_round(get: Callable[[Run], float]) -> Callable[[Run], float | None]:
 
 def _to_target(comparison: Comparison, row: Row, unit: str) -> str:
     """Add up what was spent until the target was reached, over the seeds that reached it."""
-    reached = [(run["seed"], at) for run in row.runs if (at := row.round_of(run)) is not None]
+    reached = [(run["seed"], at) for run in row.counted if (at := row.round_of(run)) is not None]
     figure = Figure.of(spent(comparison.lines[row.label, seed])[unit][at] for seed, at in reached)
     if figure is None:
         return "-"
-    some = "" if figure.count == len(row.runs) else f" ({figure.count} of {len(row.runs)})"
+    some = "" if figure.count == len(row.counted) else f" ({figure.count} of {len(row.counted)})"
     return figure.show(0 if figure.mean >= 100 else 1) + some

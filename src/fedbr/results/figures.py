@@ -24,7 +24,7 @@ def curves_figure(comparisons: Sequence[Comparison], figures: Figures) -> str:
     ]
     if not any(stack["curves"]["accuracy"]["mean"] for stack in stacks):
         return paragraphs(["No round is tested yet, so there is no curve."])
-    target = 100 * comparisons[0].recipe.metrics.target
+    target, crosses = 100 * comparisons[0].recipe.metrics.target, any(stack["ends"] for stack in stacks)
     figures["curves"].append({"stacks": stacks, "target": target, "units": UNITS, "measures": MEASURES})
     return (
         f'<figure class="curves" data-curves="{len(figures["curves"]) - 1}"><div class="bar">'
@@ -32,11 +32,11 @@ def curves_figure(comparisons: Sequence[Comparison], figures: Figures) -> str:
         + switch("measure", "Vertical axis", {"accuracy": "all test data", "accuracy_worst": "worst client"})
         + '</div><div class="plot" role="img" aria-label="Accuracy while training"></div>'
         + '<div class="legend" role="group" aria-label="Curves: press to hide or show"></div>'
-        + f"<figcaption>{escape(_caption(comparisons, target))}</figcaption></figure>"
+        + f"<figcaption>{escape(_caption(comparisons, target, crosses))}</figcaption></figure>"
     )
 
 
-def _caption(comparisons: Sequence[Comparison], target: float) -> str:
+def _caption(comparisons: Sequence[Comparison], target: float, crosses: bool) -> str:
     said = ["Press a name to hide its curve, twice to see it alone."]
     if any(len(comparison.runs(label)) > 1 for comparison in comparisons for label in comparison.labels):
         many = sum(len(comparison.labels) for comparison in comparisons) > BANDS
@@ -46,7 +46,7 @@ def _caption(comparisons: Sequence[Comparison], target: float) -> str:
         )
     if any(_ragged(comparison, label) for comparison in comparisons for label in comparison.labels):
         said.append("Thin: not all seeds have come so far.")
-    if any(run["diverged"] for comparison in comparisons for run in comparison.results["runs"]):
+    if crosses:
         said.append("Cross: a run diverged.")
     return " ".join([*said, f"Dotted: the target, {target:g} %."])
 

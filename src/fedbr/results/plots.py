@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
@@ -21,6 +22,7 @@ DASHES = ("solid", "dash", "dot", "dashdot")  # when the colours are used up
 STYLES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 BANDS = len(COLORS)  # more of them hide each other
 COLUMN = 3.3  # inches: a column of a paper
+BESIDE, WIDE = 22, 46  # characters of labels that fit beside each other in it, and on a line
 Curves = Mapping[str, Sequence[Mapping[int, float]]]  # label -> for every seed, round -> accuracy
 
 
@@ -48,18 +50,20 @@ def column_pictures(curves: Mapping[str, Curve], unit: str, kinds: Sequence[str]
     with small_print():
         from matplotlib.figure import Figure
 
-        rows = -(-len(curves) // 2)
-        figure = Figure(figsize=(COLUMN, 2.2 + 0.16 * rows), layout="constrained")
+        columns = 2 if max(map(len, curves), default=0) <= BESIDE else 1
+        lines = -(-sum(shown(label).count("\n") + 1 for label in curves) // columns)
+        figure = Figure(figsize=(COLUMN, 2.2 + 0.16 * lines), layout="constrained")
         axes = figure.subplots()
         _draw(axes, curves, unit, 1.2)
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, handlelength=2.6, columnspacing=1.2)
+        figure.legend(loc="outside lower center", ncols=columns, frameon=False, handlelength=2.6, columnspacing=1.2)
         for kind in kinds:
             yield kind, saved(figure, kind)
 
 
 def shown(label: str) -> str:
-    """Keep a label from being read as a formula, or as one that is not to be shown."""
-    return ("\u200b" if label[:1] == "_" else "") + label.replace("$", r"\$")
+    """Keep a label from being read as a formula, or as one that is not to be shown, or from leaving the picture."""
+    lines = textwrap.wrap(label, WIDE) or [label]
+    return ("\u200b" if label[:1] == "_" else "") + "\n".join(lines).replace("$", r"\$")
 
 
 def _draw(axes: Axes, curves: Mapping[str, Curve], unit: str, width: float) -> None:

@@ -86,7 +86,7 @@ def _section(comparison: Comparison, figures: Figures, anchor: str) -> str:
 def _diverged(results: dict[str, Any]) -> list[str]:
     found = [row for row in tables.rows(results) if row.diverged]
     ends = ["; ".join(end_of(run) for run in row.diverged) for row in found]
-    return [f"{row.label}: {end}. Its figures are of the rounds before." for row, end in zip(found, ends, strict=True)]
+    return [f"{row.label}: {end}. What diverged has no figure." for row, end in zip(found, ends, strict=True)]
 
 
 def _tables(comparison: Comparison) -> str:

@@ -219,6 +219,8 @@ class ResultFolder:
         here = tomllib.loads(self.recipe.to_toml())
         for stack in (*there.get("compare", []), *here["compare"]):
             stack.pop("tuned", None)  # a remark that changes no run
+        if {*there.get("train", {}).get("seeds", [])} <= {*here["train"]["seeds"]}:
+            there.setdefault("train", {})["seeds"] = here["train"]["seeds"]  # more of them: what is finished stays
         if there != here:
             key, *values = next(differences(there, here))
             old, new = map(reprlib.repr, values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,13 @@ class Figure:
         return cls(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None, len(found))
 
     def show(self, digits: int = 1, factor: float = 1.0) -> str:
-        text = f"{self.mean * factor:.{digits}f}"
-        return text if self.spread is None else f"{text} ± {self.spread * factor:.{digits}f}"
+        text = rounded(self.mean * factor, digits)
+        return text if self.spread is None else f"{text} ± {rounded(self.spread * factor, digits)}"
+
+
+def rounded(value: float, digits: int) -> str:
+    """Write a number; a half of a whole one goes up, so that 11.5 and 12.5 rounds stay a round apart."""
+    return f"{value:.{digits}f}" if digits else str(math.floor(value + 0.5))
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,18 @@ class Row:
     target: float
     rounds_planned: int
 
+    @property
+    def counted(self) -> Sequence[dict[str, Any]]:
+        """The runs that figures are of: those that are finished; while none is, what there is so far."""
+        return [run for run in self.runs if run["finished"]] or self.runs
+
     def figure(self, get: Callable[[dict[str, Any]], float | None]) -> Figure | None:
-        return Figure.of(get(run) for run in self.runs if not run["diverged"])
+        return Figure.of(get(run) for run in self.counted if not run["diverged"])
 
     @property
     def reached(self) -> list[int]:
         """Rounds to the target, of the seeds that reached it."""
-        return [r for run in self.runs if (r := self.round_of(run)) is not None]
+        return [r for run in self.counted if (r := self.round_of(run)) is not None]
 
     def round_of(self, run: dict[str, Any]) -> int | None:
         """Return the round in which a run reached the target; one that diverged did not."""
@@ -140,8 +150,13 @@ def _marks(row: Row) -> str:
         (run,) = row.diverged
         at = run["diverged_at"]
         return f" (diverged: seed {run['seed']}, round {at['round']}, client {at['client']})"
-    unfinished = sum(not run["finished"] for run in row.runs)
-    return f" ({unfinished} unfinished)" if unfinished else ""
+    unfinished = [run for run in row.runs if not run["finished"]]
+    if not unfinished:
+        return ""
+    if len(unfinished) < len(row.runs):
+        return f" ({len(unfinished)} more unfinished)"
+    rounds = " and ".join(sorted({str(run["rounds"]) for run in unfinished}, key=int))
+    return f" (so far: {rounds} of {row.rounds_planned} rounds)"
 
 
 def _reached(row: Row) -> str:
@@ -149,7 +164,7 @@ def _reached(row: Row) -> str:
         return "-"
     figure = Figure.of(row.reached)
     assert figure is not None
-    missed = "" if figure.count == len(row.runs) else f" ({figure.count} of {len(row.runs)})"
+    missed = "" if figure.count == len(row.counted) else f" ({figure.count} of {len(row.counted)})"
     return figure.show(0) + missed
 
 
@@ -198,17 +213,33 @@ def about(results: dict[str, Any]) -> str:
     some = ""
     if between and tested["last"] != tested["others"]:
         some = f"; tested on {tested['others']:,} samples, on all {tested['last']:,} in the last round"
+    if tests := few_tests(train):
+        some += f"; {tests}"
     if data.get("holdout"):
         some += f"; tested on training samples: {data['holdout']:.0%} of them are held out, the test set is not used"
     unseen = f", {data['unseen']} unseen" if data.get("unseen") else ""
-    options = "".join(f", {k} {_plain(v)}" for k, v in recipe["model"].items() if k != "name")
     return (
         f"{data['name']}{unseen}: {sum(runs[0]['split']['sizes']):,} samples, {count} clients{part}, "
         f"{data['partition']}{alpha}, {statistics.fmean(effective):.1f} effective classes each; "
-        f"{recipe['model']['name']}{options}; "
+        f"{model_words(recipe['model'])}; "
         f"{train['rounds']} rounds of {train['local_steps']} steps of {train['batch_size']}, lr {_rates(recipe)}, "
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}{some}"
     )
+
+
+def number(count: int, what: str) -> str:
+    """Say how many there are of something."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def few_tests(train: Mapping[str, Any]) -> str:
+    """Say that there are no 5 best rounds where fewer are tested; nothing if there are."""
+    rounds, every = train["rounds"], train["evaluate_every"]
+    tests = -(-rounds // every) if every else 1
+    if tests >= 5:
+        return ""
+    counted = f"only {tests} rounds are" if tests > 1 else "only one round is"
+    return f"{counted} tested, so that the 5 best rounds are of no more"
 
 
 def _rates(recipe: dict[str, Any]) -> str:
@@ -218,6 +249,11 @@ def _rates(recipe: dict[str, Any]) -> str:
     if len(set(rates.values())) == 1:
         return f"{next(iter(rates.values())):g}"
     return ", ".join(f"{rate:g} ({label})" for label, rate in rates.items())
+
+
+def model_words(model: Mapping[str, Any]) -> str:
+    """Say which model, with what options."""
+    return str(model["name"]) + "".join(f", {k} {_plain(v)}" for k, v in model.items() if k != "name")
 
 
 def _plain(value: Any) -> str:
@@ -256,7 +292,9 @@ def _sentence(row: Row, base: Row) -> str:
     gains = [a - b for a, b in both if a is not None and b is not None]
     gain = Figure.of(gains)
     if gain is None:
-        return f"{row.label}: nothing to compare with {base.label} yet."
+        lost = next((x.label for x in (row, base) if x.runs and len(x.diverged) == len(x.runs)), None)
+        what = f"{lost} diverged on every seed" if lost else "nothing is finished that could be compared yet"
+        return f"{row.label} and {base.label}: {what}."
     side = "above" if gain.mean >= 0 else "below"
     size = Figure(abs(gain.mean), gain.spread, gain.count).show(1, 100)
     wins = f", ahead on {sum(g > 0 for g in gains)} of {gain.count} seeds" if gain.count > 1 else ""

@@ -61,7 +61,7 @@ def paired_table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 def _cells(row: Row, pair: Paired | None, *others: Paired | None) -> list[str]:
     more = [f"{_points(other)} {_interval(other)}".removesuffix(" -") if other else "-" for other in others]
     if pair is None:
-        return [row.title, "-", "-", "-", "no seed that both have finished", *more]
+        return [row.title, "-", "-", "-", _fate(row) if row.diverged else "no seed that both have finished", *more]
     ties = f", {pair.ties} level" if pair.ties else ""
     return [
         row.title,
@@ -76,8 +76,12 @@ def _cells(row: Row, pair: Paired | None, *others: Paired | None) -> list[str]:
 def _said(row: Row, pair: Paired) -> str:
     """Give the verdict; who diverged is not ahead, whatever the other seeds say."""
     if row.diverged:
-        return f"diverged on {len(row.diverged)} of {len(row.runs)}"
+        return _fate(row)
     return "undecided" if pair.verdict == UNDECIDED else pair.verdict
+
+
+def _fate(row: Row) -> str:
+    return f"diverged on {len(row.diverged)} of {len(row.runs)}"
 
 
 def left_out(results: dict[str, Any]) -> list[str]:
@@ -154,6 +158,8 @@ def _fewer(found: tuple[str, float] | None) -> str:
     if sign == "<":  # a bound that only says how little is gained
         return f": at most {value:.1f}× fewer" if value > 1 else f": at least {1 / value:.1f}× as many"
     words = {"": "", ">": "more than ", "~": "about "}[sign]
+    if f"{max(value, 1 / value):.1f}" == "1.0":
+        return ""  # as many
     if value >= 1:
         return f", {words}{value:.1f}× fewer"
     return "" if sign == ">" else f", {words}{1 / value:.1f}× as many"
@@ -182,10 +188,13 @@ def _rank(best: Row, base: Row, found: Sequence[Row], gains: Mapping[str, Paired
     whole = len({pair.seeds for pair in gains.values()}) == 1 and len(gains) == len(found) - 1
     if not whole:
         said = "is the furthest above" if gains[best.label].mean > 0 else "is the least below"
-        return [f"{best.title} {said} {base.title} of what can be compared; not all stacks have the same seeds."]
+        lost = [row.title for row in found if row.diverged]
+        why = f"{' and '.join(lost)} diverged" if lost else "not all stacks have the same seeds"
+        return [f"{best.title} {said} {base.title} of what can be compared; {why}."]
     if gains[best.label].mean < 0:
         return [f"{base.title} has the highest mean of {len(found)} stacks."]
     against = [pair for row in others if (pair := _paired(row, best, "top5"))]
     close = sum(pair.verdict == UNDECIDED for pair in against)
-    doubt = f"; {close} of the other {len(others)} cannot be told from it on these seeds" if close else ""
+    some = "the other" if len(others) == 1 else f"{close} of the other {len(others)}"
+    doubt = f"; {some} cannot be told from it on these seeds" if close else ""
     return [f"{best.title} has the highest mean of {len(found)} stacks{doubt}."]
