@@ -22,27 +22,46 @@ from .results import insert, markdown, progress
 
 PAGE = Path("docs/lazy-fedbr.md")
 PICTURES = Path("docs/img")
+RESULTS = Path("runs/results")
+MNIST = replace(bench.DIGITS_CNN, shape=(1, 9, 9))
+LARGE = ["train.lr=0.1", "train.rounds=40", "train.seeds=0,1", "metrics.target=0.4"]
+
+
+class Study(NamedTuple):
+    """A recipe, what is set in it, and the work whose price is measured."""
+
+    recipe: str
+    overrides: list[str]
+    work: bench.Workload
+
+
 STUDIES = {
-    "lazy-digits": bench.DIGITS_CNN,
-    "lazy-rotated-mnist": replace(bench.DIGITS_CNN, shape=(1, 9, 9)),
+    "lazy-digits": Study("lazy-digits", [], bench.DIGITS_CNN),
+    "lazy-rotated-mnist": Study("lazy-rotated-mnist", [], MNIST),
+    "lazy-rotated-mnist-lr-0.1": Study("lazy-rotated-mnist", LARGE, MNIST),
 }
 REPEATS = 5
 Curve = dict[int, float]  # round -> accuracy
 
 
 def main(names: list[str]) -> None:
+    prices: dict[tuple[int, ...], dict[str, Price]] = {}
     for name in names or STUDIES:
-        recipe, folder = config.load(name), Path("runs/results") / name
+        shipped, overrides, work = STUDIES[name]
+        recipe, folder = config.load(shipped, overrides), RESULTS / name
         try:
             results = experiment.run(recipe, folder, workers=None, watch=progress)
         except InputError as error:
             print(f"{name} stays as it is: {error}", file=sys.stderr)
             continue
-        prices = price_list(name, recipe)
+        if work.shape not in prices:
+            prices[work.shape] = price_list(work, recipe)
+        found = prices[work.shape]
         curves = {s.label: [_curve(folder, recipe, s, seed) for seed in recipe.train.seeds] for s in recipe.compare}
-        picture(name, curves, prices)
-        about = f"{len(recipe.train.seeds)} seeds, {recipe.train.rounds} rounds (`fedbr run {name}`)"
-        insert(name, f"{about}.\n\n![accuracy by cost](img/{name}.png)\n\n{table(results, curves, prices)}", PAGE)
+        picture(name, curves, found)
+        command = " ".join([f"fedbr run {shipped}", *(f"--set {o}" for o in overrides)])
+        about = f"{len(recipe.train.seeds)} seeds, {recipe.train.rounds} rounds, lr {recipe.train.lr:g} (`{command}`)"
+        insert(name, f"{about}.\n\n![accuracy by cost](img/{name}.png)\n\n{table(results, curves, found)}", PAGE)
 
 
 class Price(NamedTuple):
@@ -52,11 +71,10 @@ class Price(NamedTuple):
     seconds: float  # of one core
 
 
-def price_list(name: str, recipe: config.Recipe) -> dict[str, Price]:
+def price_list(work: bench.Workload, recipe: config.Recipe) -> dict[str, Price]:
     """Measure the CPU time of a round of every stack."""
     stacks = [(stack.label, stack.build()) for stack in recipe.compare]
-    work = replace(STUDIES[name], lockstep=False, rounds=2)
-    _, ratios = bench.measure(work, REPEATS, stacks)
+    _, ratios = bench.measure(replace(work, lockstep=False, rounds=2), REPEATS, stacks)
     return {ratio.name: Price(ratio.beside(ratios[0]), ratio.seconds) for ratio in ratios}
 
 

@@ -112,7 +112,7 @@ def sweep(
     searched = [name for name, r in recipes.items() if len(trials[name]) > len(r.compare)]
     plans = {name: (_search(recipes[name], trials[name], holdout), out / "search" / name) for name in searched}
     finals = {name: out / "final" / name for name in recipes}
-    campaign.check(list(plans.values()))
+    campaign.check(list(plans.values()), fresh)
     for name, r in recipes.items():
         if fresh:
             ResultFolder(finals[name], r).discard()
