@@ -195,7 +195,7 @@ def _order(claim: Claim, left: BySeed, right: BySeed, column: Column, named: boo
 
 def _size(pair: Paired, column: Column, sign: str) -> str:
     """Say the mean difference, its spread, and on how many of the seeds it goes the paper's way."""
-    text = f"{pair.mean:+.{column.digits}f}"
+    text = f"{round(pair.mean, column.digits) + 0.0:+.{column.digits}f}"  # a zero is not below zero
     if pair.spread is not None:
         text += f" ± {pair.spread:.{column.digits}f}"
     if sign == "=":

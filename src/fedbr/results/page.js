@@ -42,6 +42,7 @@
     const { stacks, target, units, measures } = data.curves[figure.dataset.curves];
     const place = figure.querySelector(".plot"), legend = figure.querySelector(".legend");
     const state = { unit: "round", measure: "accuracy", hidden: new Set(), lit: null };
+    const last = Math.max(0, ...stacks.flatMap((stack) => stack.curves.accuracy.round));
 
     const traces = () => {
       const bands = stacks.length - state.hidden.size <= BANDS;
@@ -82,7 +83,7 @@
     };
     const redraw = () => draw(place, traces(), {
       margin: { l: 52, r: 12, t: 12, b: 48 }, uirevision: state.unit + state.measure,
-      xaxis: { ...axis(units[state.unit]), rangemode: "tozero" },
+      xaxis: { ...axis(units[state.unit]), rangemode: "tozero", ...(state.unit === "round" && last <= 10 ? { dtick: 1 } : {}) },
       yaxis: { ...axis(narrow.matches ? "%" : measures[state.measure]), rangemode: "tozero" },
       shapes: state.measure === "accuracy" ? [{
         type: "line", xref: "paper", x0: 0, x1: 1, y0: target, y1: target, line: { color: color("--muted"), width: 1, dash: "dot" },
@@ -179,7 +180,7 @@
       draw(place, traces, {
         height, margin: { l: 12, r: 8, t: 8, b: 44 }, dragmode: false,
         xaxis: { ...bare, anchor: sorted ? "y" : "y2", title: { text: sorted ? "clients from worst to best, %" : names ? "" : "client", standoff: 8 },
-          ...(names && few ? { tickvals: people, ticktext: names.map((name) => short(name, 12)) } : {}) },
+          ...(few && !sorted ? { tickvals: people, ticktext: people.map((i) => names ? short(names[i], 12) : String(i)) } : {}) },
         xaxis2: { ...bare, anchor: "y2", title: { text: "the first clients" }, visible: sorted },
         yaxis: { ...ticks(shownLabels), domain: [top, 1] },
         yaxis2: { ...(kindNames || { ...bare, title: { text: narrow.matches ? "" : "effective classes" }, rangemode: "tozero" }), domain: [0, bottom] },

@@ -109,12 +109,17 @@ def _paired(row: Row, base: Row, key: str) -> Paired | None:
 
 
 def _points(pair: Paired) -> str:
-    return f"{100 * pair.mean:+.1f}".replace("-", "−")
+    return f"{_tenths(pair.mean):+.1f}".replace("-", "−")
 
 
 def _bounds(interval: tuple[float, float]) -> tuple[str, str]:
-    low, high = (f"{100 * bound:.1f}".replace("-", "−") for bound in interval)
+    low, high = (f"{_tenths(bound):.1f}".replace("-", "−") for bound in interval)
     return low, high
+
+
+def _tenths(share: float) -> float:
+    """Return tenths of a point; a zero has no sign."""
+    return round(100 * share, 1) + 0.0
 
 
 def _interval(pair: Paired) -> str:
