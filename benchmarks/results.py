@@ -22,7 +22,7 @@ THREE = "train.seeds=0,1,2"
 FIVE, TEN = "train.seeds=0,1,2,3,4", "train.seeds=0,1,2,3,4,5,6,7,8,9"
 EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
     "digits": ("digits", [TEN]),
-    "digits-lr-0.05": ("digits", ["train.lr=0.05", "metrics.target=0.9", FIVE]),
+    "digits-lr-0.05": ("digits", ["train.lr=0.05", "fedbr.lazy=1", "metrics.target=0.9", FIVE]),
     "rotated-digits": ("rotated-digits", [FIVE]),
     "tuning": ("tuning", []),
     "methods": ("methods", []),
