@@ -23,7 +23,9 @@ PACS = {  # images of each class, in the order of pacs.CLASSES; no checksums are
 def verdict(name: str, path: str, source: Source) -> str:
     """Say whether the files of a data set are the published ones, and how much of them is there."""
     if name == "pacs":
-        return _pacs(pacs.count(path))
+        if some := shortfall(name, path, source):
+            return f"not complete: {some}"
+        return f"complete: all {sum(map(sum, PACS.values())):,} images (checksums are not published)"
     same = _is_mnist(path) if name == "mnist" else _is_cifar(name, path)
     if same:
         return "official, complete: the checksums are the published ones"
@@ -37,8 +39,7 @@ def verdict(name: str, path: str, source: Source) -> str:
 def shortfall(name: str, path: str, source: Source) -> str:
     """Say how much of what is published is there, by its number of records; nothing if it is all."""
     if name == "pacs":
-        found = _pacs(pacs.count(path))
-        return "" if found.startswith("complete") else found.removeprefix("not complete: ")
+        return _pacs_shortfall(pacs.count(path))
     counts = [(len(part), whole) for part, whole in zip((source.train, source.test), RECORDS[name], strict=True)]
     if all(count == whole for count, whole in counts):
         return ""
@@ -67,7 +68,7 @@ def _is_cifar(name: str, path: str) -> bool | None:
         return md5(tree.path if tree.path.is_file() else tree.path / archive) == SOURCES[name][0].md5
 
 
-def _pacs(found: Mapping[tuple[str, str], int]) -> str:
+def _pacs_shortfall(found: Mapping[tuple[str, str], int]) -> str:
     expected = {(d, c): n for d, counts in PACS.items() for c, n in zip(pacs.CLASSES, counts, strict=True)}
     wrong = [
         f"{d} has {f'{found[d, c]:,} of {n:,}' if found.get((d, c)) else 'no'} {c}"
@@ -75,6 +76,6 @@ def _pacs(found: Mapping[tuple[str, str], int]) -> str:
         if found.get((d, c), 0) != n
     ]
     if not wrong:
-        return f"complete: all {sum(expected.values()):,} images (checksums are not published)"
+        return ""
     more = f", and {len(wrong) - 3} more such" if len(wrong) > 3 else ""
-    return f"not complete: {sum(found.values()):,} of {sum(expected.values()):,} images; {', '.join(wrong[:3])}{more}"
+    return f"{sum(found.values()):,} of {sum(expected.values()):,} images; {', '.join(wrong[:3])}{more}"
