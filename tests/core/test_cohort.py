@@ -33,7 +33,8 @@ def test_costs_are_those_of_torchs_own_counter(name: str) -> None:
     ("name", "options", "shape", "clients", "size"),
     [
         ("mlp", {}, (784,), 10, 10),
-        ("mlp", {}, (784,), 100, 13),
+        ("mlp", {}, (784,), 100, 25),
+        ("mlp", {}, (784,), 1000, 100),
         ("mlp", {}, (784,), 4, 4),
         ("cnn", {"width": 0.25}, (1, 8, 8), 10, 5),
         ("cnn", {"width": 0.25}, (1, 8, 8), 100, 13),

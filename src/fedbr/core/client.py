@@ -79,7 +79,8 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
     def descend(loss: Tensor, group: str = "model") -> None:
         # Clients share no weights: the gradient of the sum is each client's own gradient.
         params = local.groups[group]
-        grads = torch.autograd.grad(loss.sum(), tuple(params.values()), allow_unused=True, materialize_grads=True)
+        ones = loss.new_ones(loss.shape)
+        grads = torch.autograd.grad(loss, tuple(params.values()), ones, allow_unused=True, materialize_grads=True)
         if group == "model" and editors:
             for parameter, grad in zip(params.values(), grads, strict=True):
                 parameter.grad = grad
@@ -134,6 +135,7 @@ def _steps(
         with autocast(spec.device, spec.amp):
             cross_entropy, loss = _forward(local, stack, batch)
         descend(loss)
+        del batch  # the next one takes its place in memory, and in the cache
         yield cross_entropy.detach(), loss.detach()
 
 
@@ -164,8 +166,9 @@ def _batches(data: TrainData, clients: Sequence[int], round: int, spec: Spec) ->
     moves = None
     if data.samples.augment is not None:
         moves = data.moves([stream(spec.seed, "augment", round, c) for c in clients], shape)
+    index = index.transpose(0, 1).contiguous()  # what a step needs lies together
     for step in range(spec.local_steps):
-        yield Batch(*data.see(index[:, step], spec.dtype, None if moves is None else moves[:, step]), step)
+        yield Batch(*data.see(index[step], spec.dtype, None if moves is None else moves[:, step]), step)
 
 
 def _summary(losses: Sequence[tuple[Tensor, Tensor]], weights: State) -> list[dict[str, float]]:

@@ -23,7 +23,9 @@ PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm}
 # client at a time: CNN on 8 x 8 (7e7) 2.0 times faster together and 1.1 to 1.4 times with one forward for batch
 # and probe; CNN on 28 x 28 (2e9) no gain; at full width (3e10) one forward costs 1.1 times more.
 SMALL = 4e8
-TINY = 3e7  # MLP on 28 x 28 (2e7): ten together take 0.8 to 0.9 of the time of five, and 0.3 of one at a time
+# MLP on 28 x 28 (2e7): ten together take 0.8 to 0.9 of the time of five, and 0.3 of one at a time; 25 take 0.9 of 13
+TINY = 3e7
+LIMIT = 100  # more would share little more, and every client takes memory
 
 
 def step_cost(model: FedModel, spec: Spec) -> int:
@@ -71,8 +73,9 @@ def choose(model: FedModel, spec: Spec, wanted: int | Literal["auto"]) -> int:
     """Return the cohort size; one, with a warning, if the model cannot run for several clients at once."""
     size = 1 if wanted == "auto" else wanted
     if wanted == "auto" and (cost := step_cost(model, spec)) < SMALL:
-        # Enough to share the overhead; of many clients an eighth, to leave work for more workers.
-        size = max(10 if cost < TINY else 5, -(-spec.clients_per_round // 8))
+        # Enough to share the overhead; of many clients a part, to leave work for more workers.
+        least, part = (10, 4) if cost < TINY else (5, 8)
+        size = min(max(least, -(-spec.clients_per_round // part)), LIMIT)
     size = min(size, spec.clients_per_round)
     if size > 1 and (reason := _obstacle(model, spec)):
         warnings.warn(f"clients train one at a time: {reason}", RuntimeWarning, stacklevel=2)
