@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fedbr
+
 ROOT = Path(__file__).parent.parent
 NAMES = ("pfl", "fedlab", "flwr", "ray", "fedjax", "jax")
 # A name that is None in sys.modules cannot be imported: as if nothing were installed, whatever is.
@@ -26,11 +28,14 @@ def test_drivers_import_without_their_framework() -> None:
         "from importlib import import_module as load; from benchmarks.peers.__main__ import PEERS; "
         "print(*[callable(load('benchmarks.peers.' + p.driver).rounds) for p in PEERS.values()])"
     )
-    assert found.stdout.split() == ["True"] * 4, found.stderr
+    assert found.stdout.split() == ["True"] * 5, found.stderr
 
 
 def test_the_command_says_what_is_missing() -> None:
-    found = python("from benchmarks.peers.__main__ import main; sys.exit(main(['--json']))")
+    found = python(
+        "from benchmarks.peers.__main__ import PEERS, main; "
+        "sys.exit(main(['--json', '--peer', *(name for name in PEERS if name != 'fedbr')]))"
+    )
     assert found.returncode == 0, found.stderr
     lines = found.stderr.splitlines()
     assert [line.split(":")[0] for line in lines] == ["pfl", "fedlab", "flower", "fedjax"]
@@ -38,6 +43,17 @@ def test_the_command_says_what_is_missing() -> None:
     figures = json.loads(found.stdout)
     assert figures["workloads"] == {}
     assert figures["missing"] == ["pfl", "fedlab", "flower", "fedjax"]
+
+
+def test_fedbr_itself_stands_in_the_table() -> None:
+    found = python(
+        "from dataclasses import replace; from fedbr import bench; from benchmarks.peers.__main__ import main; "
+        "bench.WORKLOADS['mlp'] = replace(bench.MLP, clients=2, local_steps=2, batch_size=4, samples=10); "
+        "sys.exit(main(['--json', '--peer', 'fedbr', '--workload', 'mlp', '--rounds', '3', '--repeats', '1']))"
+    )
+    row = json.loads(found.stdout)["workloads"]["mlp"]["peers"]["fedbr"]
+    assert row["versions"] == {"fedbr": fedbr.__version__}
+    assert row["of_the_loop"] == row["seconds"] / row["bare_seconds"] > 0
 
 
 def test_clocks_and_rounds() -> None:

@@ -339,6 +339,23 @@ def test_a_part_of_the_test_sets_between_and_all_in_the_end(stack: list[fedbr.Me
             assert hits == pytest.approx([round(h) for h in hits])
 
 
+def test_rounds_can_be_watched(federation: fedbr.Federation) -> None:
+    seen: list[dict[str, object]] = []
+    watched = fedbr.train(federation, "mlp", watch=lambda line: seen.append(dict(line)), **SHORT)
+    assert seen == watched.lines
+    assert same(watched, fedbr.train(federation, "mlp", **SHORT))
+
+    def enough(line: dict[str, object]) -> None:
+        seen.append(line)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedbr.train(federation, "mlp", watch=enough, **SHORT)
+    assert [line["round"] for line in seen] == [1, 2, 3, 1]
+    with pytest.raises(fedbr.InputError, match=r"^watch = 'x': must be a function of a round's figures"):
+        fedbr.train(federation, "mlp", watch="x", **SHORT)  # type: ignore[arg-type]
+
+
 def test_evaluate_every(federation: fedbr.Federation) -> None:
     rounds = SHORT | {"rounds": 5}
     assert len(fedbr.train(federation, "mlp", evaluate_every=0, **rounds).accuracy) == 1

@@ -36,6 +36,7 @@ class Peer:
 
 
 PEERS = {
+    "fedbr": Peer("fedbr_itself", "fedbr", ("fedbr",), "pip install -e ."),
     "pfl": Peer("pfl_research", "pfl.model.pytorch", ("pfl",), "pip install pfl==0.6.0"),
     "fedlab": Peer("fedlab_peer", "fedlab.contrib.algorithm.fedavg", ("fedlab",), "pip install fedlab==1.3.0"),
     "flower": Peer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from inspect import signature
@@ -98,6 +98,7 @@ def train(
     dtype: Literal["float32", "float64"] = "float32",
     device: str = "auto",
     amp: bool = False,
+    watch: Callable[[dict[str, Any]], object] | None = None,
     **model_options: Any,
 ) -> Run:
     """Train one model across the clients of a federation.
@@ -105,6 +106,7 @@ def train(
     ``model`` is a name of the table (with ``model_options`` such as width=0.25) or a module of yours, which is
     copied and starts from the weights that it has. ``methods`` act in the listed order; none is FedAvg.
     ``bias_every``: rounds between tests of every client's own model, whose figures come as ``Run.bias``.
+    ``watch`` is called after every round with its figures, a line of ``Run.lines``; what it raises ends the training.
     With ``workers`` above 1, call it under ``if __name__ == "__main__":`` as for every Python process pool.
     A loss that is no longer finite raises ``fedbr.Diverged``.
     """
@@ -114,6 +116,8 @@ def train(
     check_federation(federation, workers)
     if isinstance(methods, Method) or not isinstance(methods, Sequence):
         raise InputError(f"methods = {methods!r}: must be a list, such as [fedbr.FedBR(lam=0.1)]")
+    if watch is not None and not callable(watch):
+        raise InputError(f"watch = {watch!r}: must be a function of a round's figures, such as print")
     start = starting_model("train", model, model_options, federation, seed, signature(train).parameters)
     job = assemble(start, list(methods), federation, settings, seed)
     with one_thread(), ExitStack() as exits:
@@ -126,6 +130,8 @@ def train(
         for line in experiment.rounds(server, backend, federation, 1, settings.rounds, *every):
             lines.append(line)
             backend.states.tidy()
+            if watch is not None:
+                watch(line)
     kept = server.models(backend.states)
     _equip(job.model, federation.seen_as)
     own = [] if isinstance(kept, dict) else [_final(job.model, weights) for weights in kept]

@@ -288,11 +288,14 @@ def bare_rounds(work: Workload, clients: Federation, step_done: Callable[[], Non
             torch._foreach_add_(total, [p.detach() for p in parameters], alpha=1 / work.in_round)
 
 
-def fedbr_rounds(work: Workload, clients: Federation, methods: Sequence[Method], workers: int = 1) -> api.Run:
+def fedbr_rounds(
+    work: Workload, clients: Federation, methods: Sequence[Method], workers: int = 1, **more: Any
+) -> api.Run:
     """The same through the package, from the first object to the trained model."""
     return api.train(
         clients, work.model, methods, rounds=work.rounds, local_steps=work.local_steps, batch_size=work.batch_size,
-        lr=work.lr, clients_per_round=work.each, evaluate_every=0, workers=workers, device="cpu", **work.options,
+        lr=work.lr, clients_per_round=work.each, evaluate_every=0, workers=workers, device="cpu", **more,
+        **work.options,
     )  # fmt: skip
 
 
