@@ -76,11 +76,11 @@ class CohortModel:
             if p.requires_grad:
                 self.groups.setdefault(group, {})[key] = self.weights[key].requires_grad_()
         paths = ["encoder", "classifier", *(f"extras.{name}" for name in model.extras)]
-        self._plans = {path: self._plan(path, self.weights) for path in paths}
+        self.plans = {path: self._plan(path, self.weights) for path in paths}
 
     def __call__(self, x: Tensor) -> Output:
         """Run [C, B, ...]; without the client axis, all clients see the same samples."""
-        return self._run(self._plans, self._own(x))
+        return self._run(self.plans, self._own(x))
 
     def outputs(self, inputs: Sequence[Tensor]) -> list[Output]:
         """Run several inputs, in one call where that is faster."""
@@ -103,7 +103,7 @@ class CohortModel:
 
     def extra(self, name: str, z: Tensor) -> Tensor:
         """Run a method's own module, [C, n, ...]."""
-        return stacked.run(self._plans[f"extras.{name}"], z)
+        return stacked.run(self.plans[f"extras.{name}"], z)
 
     @torch.no_grad()
     def frozen(self, weights: State, x: Tensor) -> Output:
