@@ -1,6 +1,6 @@
 """The gradient of a chain of linear layers, written out: autograd's operations without autograd, to the bit.
 
-Several clients of a small MLP spend a seventh of a step in autograd's bookkeeping. If no method adds to the
+Several clients of a small MLP spend a tenth of a step or more in autograd's bookkeeping. If no method adds to the
 cross-entropy, its gradient is known.
 """
 
