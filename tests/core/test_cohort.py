@@ -11,9 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import fedbr
 from fedbr import models
-from fedbr.core.client import SGD
+from fedbr.core.client import SGD, cohorts
 from fedbr.core.cohort import choose, step_cost
 from fedbr.core.data import Spec
+from fedbr.core.wire import Task
 
 
 def spec(shape: tuple[int, ...], clients: int = 10, batch: int = 32, **more: Any) -> Spec:
@@ -32,10 +33,11 @@ def test_costs_are_those_of_torchs_own_counter(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "shape", "clients", "size"),
     [
-        ("mlp", {}, (784,), 10, 10),
+        ("mlp", {}, (784,), 10, 5),
         ("mlp", {}, (784,), 100, 25),
         ("mlp", {}, (784,), 1000, 58),
         ("mlp", {}, (784,), 4, 4),
+        ("mlp", {}, (64,), 10, 5),
         ("mlp", {"hidden": [2]}, (784,), 1000, 100),
         ("mlp", {"hidden": [400, 400]}, (784,), 10, 5),
         ("mlp", {"hidden": [512, 512]}, (784,), 10, 1),
@@ -75,3 +77,21 @@ def test_the_step_is_that_of_torchs_sgd_to_the_bit(momentum: float, weight_decay
         torchs.step()
         own.step(grads)
         assert all(map(torch.equal, theirs, ours))
+
+
+@pytest.mark.parametrize(
+    ("clients", "size", "sizes"),
+    [(10, 5, [5, 5]), (11, 10, [5, 6]), (10, 4, [3, 3, 4]), (3, 5, [3]), (7, 1, [1] * 7), (1, 1, [1])],
+)
+def test_cohorts_share_the_clients_evenly(clients: int, size: int, sizes: list[int]) -> None:
+    """Nobody is left over to train alone, which would cost more than a share; order is kept."""
+    tasks = [Task("train", client, 1) for client in range(clients)]
+    found = cohorts(tasks, [{} for _ in tasks], size)
+    assert [len(group) for group in found] == sizes
+    assert [i for group in found for i in group] == list(range(clients))
+
+
+def test_only_clients_with_the_same_memory_train_together() -> None:
+    tasks = [Task("train", client, 1) for client in range(6)]
+    states = [{"m": {"w": torch.zeros(2 + client % 2)}} for client in range(6)]
+    assert cohorts(tasks, states, 2) == [[0], [2, 4], [1], [3, 5]]

@@ -26,23 +26,21 @@ class Chain:
     @torch.no_grad()
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the cross-entropy [C] and its gradient for each weight and bias; x [C, B, ...], y [C, B, K]."""
-        z, inputs, bent = x.flatten(2), [], []
+        passed = [x.flatten(2).mT]  # what goes into each layer, and what leaves the last: [C, features, B]
         for weight, bias, relu in self.layers:
-            inputs.append(z)
-            z = torch.baddbmm(bias, weight, z.mT).mT
-            z = z.relu() if relu else z  # in place it would lie otherwise in memory, and round otherwise
-            bent.append(z if relu else None)
-        log_p = z.log_softmax(dim=-1)
-        cross_entropy = -(log_p * y).sum(dim=-1).mean(dim=-1)
-        share = y.expand_as(log_p) * (-1 / log_p.shape[1])
-        d = aten._log_softmax_backward_data(share, log_p, -1, log_p.dtype)  # of what left the layer
+            z = torch.baddbmm(bias, weight, passed[-1])
+            passed.append(z.mT.relu().mT if relu else z)  # as autograd's lies in memory, which decides how sums round
+        log_p = passed[-1].log_softmax(dim=-2)
+        cross_entropy = (log_p * y.mT).sum(dim=(-2, -1)) / -log_p.shape[-1]
+        share = y.mT.expand_as(log_p) * (-1 / log_p.shape[-1])
+        d = aten._log_softmax_backward_data(share, log_p, -2, log_p.dtype)  # of what left the layer
         grads: list[Tensor] = []
-        for i in reversed(range(len(self.layers))):
-            if (out := bent[i]) is not None:
-                d = aten.threshold_backward(d, out, 0)
-            grads += [d.mT.sum(dim=2), torch.bmm(d.mT, inputs[i])]
+        for i, (weight, _, relu) in reversed([*enumerate(self.layers)]):
+            if relu:
+                d = aten.threshold_backward(d, passed[i + 1], 0)
+            grads += [d.sum(dim=2), torch.bmm(d, passed[i].mT)]
             if i:
-                d = torch.bmm(self.layers[i][0].mT, d.mT).mT
+                d = torch.bmm(weight.mT, d)
         return cross_entropy, grads[::-1]
 
 

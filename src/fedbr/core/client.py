@@ -51,12 +51,19 @@ def new_state(job: Job) -> Payload:
 
 
 def cohorts(tasks: Sequence[Task], states: Sequence[Payload], size: int) -> list[list[int]]:
-    """Group tasks (by position) that can train together: same kind of task, same kind of state."""
+    """Group tasks (by position) that can train together: same kind of task, same kind of state.
+
+    Groups have at most ``size`` tasks and differ by one at most: a client left over would cost more than its share.
+    """
     groups: dict[object, list[int]] = {}
     for i, (task, state) in enumerate(zip(tasks, states, strict=True)):
         schema = [(s, k, tuple(v.shape)) for s, section in state.items() for k, v in section.items()]
         groups.setdefault((task.kind, task.round, *sorted(schema)), []).append(i)
-    return [g[i : i + size] for g in groups.values() for i in range(0, len(g), size)]
+    found = []
+    for group in groups.values():
+        count = -(-len(group) // size)
+        found += [group[i * len(group) // count : (i + 1) * len(group) // count] for i in range(count)]
+    return found
 
 
 def _contribute(job: Job, data: TrainData, task: Task) -> Reply:

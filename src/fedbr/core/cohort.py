@@ -23,8 +23,9 @@ PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm}
 # client at a time: CNN on 8 x 8 (7e7) 2.0 times faster together and 1.1 to 1.4 times with one forward for batch
 # and probe; CNN on 28 x 28 (2e9) no gain; at full width (3e10) one forward costs 1.1 times more.
 SMALL = 4e8
-# MLP on 28 x 28 (2e7): ten together take 0.8 to 0.9 of the time of five, and 0.3 of one at a time; 25 take 0.9 of 13
+# MLP on 28 x 28 (2e7): of many clients 25 together take 0.9 of the time of 13
 TINY = 3e7
+FEW = 5  # clients that train together at least; ten of the MLP take as long, and two workers could not share them
 LIMIT = 100  # more would share little more, and every client takes memory
 # Weights of a cohort that stay in a cache of 32 MB with their gradients. Beyond it small batches wait for memory:
 # on 10 samples five MLPs of 3 million weights take 1.9 of the time of one at a time; of 0.5 million, on 4, 0.8 to 1.0.
@@ -77,9 +78,9 @@ def choose(model: FedModel, spec: Spec, wanted: int | Literal["auto"]) -> int:
     size = 1 if wanted == "auto" else wanted
     if wanted == "auto" and (cost := step_cost(model, spec)) < SMALL:
         # Enough to share the overhead; of many clients a part, to leave work for more workers.
-        least, part = (10, 4) if cost < TINY else (5, 8)
+        part = 4 if cost < TINY else 8
         room = ROOM // sum(p.numel() for p in model.parameters())
-        size = min(max(least, -(-spec.clients_per_round // part)), LIMIT, room) if room >= 5 else 1
+        size = min(max(FEW, -(-spec.clients_per_round // part)), LIMIT, room) if room >= FEW else 1
     size = min(size, spec.clients_per_round)
     if size > 1 and (reason := _obstacle(model, spec)):
         warnings.warn(f"clients train one at a time: {reason}", RuntimeWarning, stacklevel=2)

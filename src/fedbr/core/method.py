@@ -179,7 +179,9 @@ class Method(BaseModel):
 
 def soft_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Return one value per client: [C, B, K], [C, B, K] -> [C]."""
-    return -(logits.log_softmax(dim=-1) * y).sum(dim=-1).mean(dim=-1)
+    # Samples last: torch computes many of them at once, and only one where the few classes lie last (15 times slower).
+    log_p = logits.mT.log_softmax(dim=-2)
+    return (log_p * y.mT).sum(dim=(-2, -1)) / -log_p.shape[-1]
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:

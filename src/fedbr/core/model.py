@@ -88,8 +88,8 @@ class CohortModel:
             return [self(x) for x in inputs]
         own = [self._own(x) for x in inputs]
         sizes = [x.shape[1] for x in own]
-        out = self(torch.cat(own, dim=1))
-        return [Output(*parts) for parts in zip(*(torch.split(t, sizes, dim=1) for t in out), strict=True)]
+        out = self(stacked.join(own))
+        return [Output(*parts) for parts in zip(*(stacked.cut(t, sizes) for t in out), strict=True)]
 
     def snapshot(self) -> State:
         """Return all weights, [C, ...]."""

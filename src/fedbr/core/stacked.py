@@ -112,6 +112,25 @@ def _close(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     return all(bool(((a - b).abs() <= 1e-3 * scale + 1e-6).all()) for a, b in zip(some, others, strict=True))
 
 
+def join(parts: Sequence[Tensor]) -> Tensor:
+    """Join samples, [C, n, ...] each, in the order in memory that the first of them has."""
+    if _features_first(parts[0]):
+        return torch.cat([p.mT for p in parts], dim=2).mT
+    return torch.cat(list(parts), dim=1)
+
+
+def cut(whole: Tensor, sizes: list[int]) -> list[Tensor]:
+    """Undo ``join``; the gradient, too, is put together in the order that memory has."""
+    if _features_first(whole):
+        return [part.mT for part in torch.split(whole.mT, sizes, dim=2)]
+    return list(torch.split(whole, sizes, dim=1))
+
+
+def _features_first(x: Tensor) -> bool:
+    """Say whether x is what linear layers of several clients make; to turn it round takes longer than to copy it."""
+    return x.dim() == 3 and x.stride(2) != 1
+
+
 def _merge(x: Tensor) -> Tensor:
     return x.transpose(0, 1).flatten(1, 2)
 

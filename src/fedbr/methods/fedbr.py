@@ -9,14 +9,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from ..core.contrast import contrast
 from ..core.data import Spec
 from ..core.errors import InputError
-from ..core.method import Batch, ClientContext, Method, Sharing, cosine, soft_cross_entropy
+from ..core.method import Batch, ClientContext, Method, Sharing, soft_cross_entropy
 from ..core.model import FedModel, Output
+from ..core.stacked import cut, join
 from ..core.wire import State
 from ..pseudo import mixture
 from ..pseudo.rsm import sample_means
@@ -144,16 +145,21 @@ class FedBR(Method):
         local, near = local[:, :count], anchor.expand_as(pseudo)
         if not self.projection:
             return self._l_con(pseudo, local, near)
-        pair = torch.cat([pseudo, local], dim=1)
+        pair, halves = join([pseudo, local]), [count, count]
         if self.max_step:
             # theta <- theta + eta * gradient of L_con, on fixed features
-            fixed = ctx.model.extra(self.name, torch.cat([pair.detach(), near], dim=1))
-            ctx.descend(-self.lazy * self._l_con(*torch.split(fixed, count, dim=1)), self.name)
-        with torch.no_grad():  # nothing to learn from phi_g: saves its way back
-            near = ctx.model.extra(self.name, near)
-        pseudo, local = torch.split(ctx.model.extra(self.name, pair), count, dim=1)
-        return self._l_con(pseudo, local, near)
+            pseudo, local = cut(ctx.model.extra(self.name, pair.detach()), halves)
+            ctx.descend(-self.lazy * self._l_con(pseudo, local, self._shown(ctx, anchor, near)), self.name)
+            del ctx.scratch["shown"]
+        pseudo, local = cut(ctx.model.extra(self.name, pair), halves)
+        return self._l_con(pseudo, local, self._shown(ctx, anchor, near).detach())
+
+    def _shown(self, ctx: ClientContext, anchor: Tensor, near: Tensor) -> Tensor:
+        """Return P_theta(phi_g), anew only if one of them changed: a max step begins with what a min step made."""
+        if "shown" not in ctx.scratch or anchor is not ctx.scratch.get("anchor"):
+            ctx.scratch["shown"] = ctx.model.extra(self.name, near)
+        return ctx.scratch["shown"]
 
     def _l_con(self, pseudo: Tensor, local: Tensor, near: Tensor) -> Tensor:
         """-log(f1 / (f1 + f2)) with f1 = exp(tau1 sim(p, g)), f2 = exp(tau2 sim(p, l)), in its stable form."""
-        return F.softplus(self.tau2 * cosine(pseudo, local) - self.tau1 * cosine(pseudo, near)).mean(dim=1)
+        return contrast(pseudo, local, near, self.tau2, self.tau1).mean(dim=1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from ..core.contrast import contrast
 from ..core.data import Spec
 from ..core.errors import InputError
-from ..core.method import Batch, ClientContext, Method, cosine
+from ..core.method import Batch, ClientContext, Method
 from ..core.model import FedModel, Output
 from ..core.wire import State
 
@@ -55,8 +55,7 @@ class Moon(Method):
             return None
         previous = {k: v for k, v in ctx.state.items() if k != SEEN}
         near, far = (ctx.model.frozen(w, batch.x).features for w in (ctx.global_params, previous))
-        closer = cosine(out.features, far) - cosine(out.features, near)
-        return ctx.scratch["weight"] * F.softplus(closer / self.tau).mean(dim=1)
+        return ctx.scratch["weight"] * contrast(out.features, far, near, 1 / self.tau, 1 / self.tau).mean(dim=1)
 
     def finish(self, ctx: ClientContext) -> State:
         if self.weight:
