@@ -138,8 +138,13 @@ def train(
     return Run(_final(job.model, server.params), lines, own)
 
 
-def load_model(path: str | Path, client: int | None = None) -> FedModel:
-    """Read a ``model.safetensors`` of a result folder; ``client``: one of those that each client kept for itself."""
+def load_model(path: str | Path, client: int | None = None, own_code: bool = False) -> FedModel:
+    """Read a ``model.safetensors`` of a result folder.
+
+    client: one of the models that each client kept for itself.
+    own_code: import and call what the file names as "package.module:name", a model or methods of one's own; a file from
+    somebody else could name anything.
+    """
     try:
         with safetensors.safe_open(path, "pt") as file:
             facts = json.loads(file.metadata()["fedbr"])
@@ -153,7 +158,13 @@ def load_model(path: str | Path, client: int | None = None) -> FedModel:
         weights = {name.removeprefix(prefix): v for name, v in weights.items() if name.startswith(prefix)}
     elif client is not None:
         raise InputError(f"client = {client}: there is one model for all; leave it out")
-    shape, classes = tuple(facts["shape"]), facts["num_classes"]
+    named = [facts["name"], *(method["name"] for method in facts["methods"])]
+    if not own_code and (code := [name for name in named if ":" in name]):
+        raise InputError(
+            f"path = {str(path)!r}: names code, {', '.join(code)}, that would be imported and called; "
+            "if it is yours, pass own_code=True"
+        )
+    shape, classes = tuple(map(int, facts["shape"])), int(facts["num_classes"])
     model = models.build(facts["name"], facts["options"], shape, classes)
     spec = Spec(shape, classes, 1, 1, 1, 1, 1.0)
     for method in facts["methods"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -139,10 +139,11 @@ class Stack(Section):
         if not isinstance(values, dict) or not isinstance(values.get("methods", []), list):
             return values
         label = values.get("label", "?")
-        built = [_method(m, f"compare[{label}].methods") for m in values.get("methods", [])]
-        check_stack([m for m in built if m is not None])
-        filled = [{"name": m.name, **m.model_dump(exclude_none=True)} for m in built if m is not None]
-        return values | {"methods": filled}
+        where = f"compare[{label}].methods"
+        listed = [_listed(m, where) for m in values.get("methods", [])]
+        built = [(name, method_table.build(name, options, where)) for name, options in listed if name != "fedavg"]
+        check_stack([method for _, method in built])
+        return values | {"methods": [{"name": name, **m.model_dump(exclude_none=True)} for name, m in built]}
 
     def build(self) -> list[Method]:
         return [method_table.build(m["name"], {k: v for k, v in m.items() if k != "name"}) for m in self.methods]
@@ -238,21 +239,25 @@ def short(text: str) -> dict[str, Any]:
     names = [n for n in words if n != "fedavg"]
     if "" in names:
         raise InputError(f"--methods {text!r}: names of methods joined by '+', such as mixup+fedbr")
-    titles = [getattr(method_table.METHODS.get(n), "__name__", n) for n in names]
+    titles = [method_table.find(n, f"--methods {text!r}: method").__name__ for n in names]
     return {"label": " + ".join(titles) or "FedAvg", "methods": names}
 
 
-def _method(value: Any, where: str) -> Method | None:
+def _listed(value: Any, where: str) -> tuple[str, dict[str, Any]]:
+    """Read an entry of a stack: how the method is named, and its parameters."""
     name, options = (value, {}) if isinstance(value, str) else (None, {})
     if isinstance(value, dict):
         name, options = value.get("name"), {k: v for k, v in value.items() if k != "name"}
     if not isinstance(name, str):
         raise InputError(f"{where} = {value!r}: a name, or a table with a name and parameters")
-    if name == "fedavg":  # what the runtime does by itself
-        if options:
-            raise InputError(f"{where}: fedavg has no parameters, not {', '.join(options)}")
-        return None
-    return method_table.build(name, options, where)
+    if name == "fedavg" and options:  # what the runtime does by itself
+        raise InputError(f"{where}: fedavg has no parameters, not {', '.join(options)}")
+    return name, options
+
+
+def called(name: str) -> str:
+    """Return what a method calls itself, however a recipe names it: "mixup", "package.module:Class"."""
+    return method_table.find(name).name if ":" in name else name
 
 
 def _set(values: dict[str, Any], override: str) -> None:
@@ -261,11 +266,13 @@ def _set(values: dict[str, Any], override: str) -> None:
     path = key.strip().split(".")
     if not equals or (len(path) < 2 and path != ["name"]):
         raise InputError(f"--set {override!r}: wants section.key=value, such as train.rounds=5")
-    if path[0] in method_table.METHODS:
+    if path[0] not in Recipe.model_fields:
+        own = [called(entry["name"]) for *_, entry in _entries(values)]
+        if path[0] not in (*method_table.METHODS, *own):
+            known = [*Recipe.model_fields, *method_table.METHODS, *own]
+            raise unknown(f"--set {override!r}: section", path[0], dict.fromkeys(known))
         _set_method(values, path[0], path[1:], read_value(text))
         return
-    if path[0] not in Recipe.model_fields:
-        raise unknown(f"--set {override!r}: section", path[0], [*Recipe.model_fields, *method_table.METHODS])
     target: Any = values
     for i, part in enumerate(path[:-1]):
         if isinstance(target, list):
@@ -284,17 +291,22 @@ def _set(values: dict[str, Any], override: str) -> None:
 
 
 def _set_method(values: dict[str, Any], name: str, path: Sequence[str], value: Any) -> None:
-    found = False
+    found = [(listed, i, entry) for listed, i, entry in _entries(values) if called(entry["name"]) == name]
+    if not found:
+        raise InputError(f"--set {name}.{'.'.join(path)}: no stack of the recipe has {name!r}")
+    for listed, i, entry in found:
+        listed[i] = entry | {".".join(path): value}
+
+
+def _entries(values: Mapping[str, Any]) -> Iterator[tuple[list[Any], int, dict[str, Any]]]:
+    """Find the methods of all stacks of a recipe that was not checked yet: in which list, where, and the table."""
     stacks = values.get("compare", [])
     for stack in stacks if isinstance(stacks, list) else []:
         listed = stack.get("methods", []) if isinstance(stack, dict) else []
         for i, entry in enumerate(listed if isinstance(listed, list) else []):
             entry = {"name": entry} if isinstance(entry, str) else entry
-            if isinstance(entry, dict) and entry.get("name") == name:
-                listed[i] = entry | {".".join(path): value}
-                found = True
-    if not found:
-        raise InputError(f"--set {name}.{'.'.join(path)}: no stack of the recipe has {name!r}")
+            if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+                yield listed, i, entry
 
 
 def parse_stack(values: Mapping[str, Any]) -> Stack:

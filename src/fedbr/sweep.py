@@ -13,7 +13,7 @@ from typing import Any, Literal
 from . import campaign, config
 from .config import Own, Recipe, Stack
 from .core.disk import write
-from .core.errors import InputError, RunError
+from .core.errors import InputError, RunError, unknown
 from .methods import METHODS
 from .results.store import ResultFolder, dump
 from .results.tables import Figure
@@ -55,7 +55,7 @@ class Grid:
     @property
     def tunes(self) -> bool:
         """Whether the best value is chosen for each stack; otherwise every value makes a comparison of its own."""
-        return self.owner in METHODS or (self.owner == "train" and self.name in Own.model_fields)
+        return self.owner not in Recipe.model_fields or (self.owner == "train" and self.name in Own.model_fields)
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def sweep(
     if len(recipes) < len(conditions):
         raise InputError(f"--grid {' '.join(keys)}: two values would have the same folder, {next(iter(recipes))!r}")
     for grid in grids:
-        if grid.owner in METHODS and not any(_has(stack, grid) for r in recipes.values() for stack in r.compare):
-            raise InputError(f"--grid {grid.key}: no stack of the recipe has {grid.owner!r}")
+        if grid.owner not in Recipe.model_fields:
+            _check_owner(grid, [stack for r in recipes.values() for stack in r.compare])
     trials = {name: _trials(r, [g for g in grids if g.tunes]) for name, r in recipes.items()}
     searched = [name for name, r in recipes.items() if len(trials[name]) > len(r.compare)]
     plans = {name: (_search(recipes[name], trials[name], holdout), out / "search" / name) for name in searched}
@@ -145,7 +145,17 @@ def _settings(values: Mapping[str, Any]) -> list[str]:
 
 
 def _has(stack: Stack, grid: Grid) -> bool:
-    return grid.owner == "train" or any(method["name"] == grid.owner for method in stack.methods)
+    return grid.owner == "train" or any(config.called(method["name"]) == grid.owner for method in stack.methods)
+
+
+def _check_owner(grid: Grid, stacks: Sequence[Stack]) -> None:
+    """Refuse a grid over the parameters of a method that no stack has."""
+    if any(_has(stack, grid) for stack in stacks):
+        return
+    own = [config.called(method["name"]) for stack in stacks for method in stack.methods]
+    if grid.owner not in METHODS:
+        raise unknown(f"--grid {grid.key}: section", grid.owner, {*Recipe.model_fields, *METHODS, *own})
+    raise InputError(f"--grid {grid.key}: no stack of the recipe has {grid.owner!r}")
 
 
 def _trials(recipe: Recipe, grids: Sequence[Grid]) -> list[Trial]:
@@ -170,7 +180,7 @@ def _with(stack: Stack, chosen: Sequence[tuple[Grid, Any]], label: str) -> Stack
         if grid.owner == "train":
             train[grid.name] = value
         for method in methods:
-            if method["name"] == grid.owner:
+            if config.called(method["name"]) == grid.owner:
                 method[grid.name] = value
     return config.parse_stack({"label": label, "methods": methods, **({"train": train} if train else {})})
 

@@ -34,7 +34,8 @@ def test_costs_are_those_of_torchs_own_counter(name: str) -> None:
     ("name", "options", "shape", "clients", "size"),
     [
         ("mlp", {}, (784,), 10, 5),
-        ("mlp", {}, (784,), 100, 25),
+        ("mlp", {}, (784,), 100, 13),
+        ("mlp", {}, (64,), 100, 25),
         ("mlp", {}, (784,), 1000, 58),
         ("mlp", {}, (784,), 4, 4),
         ("mlp", {}, (64,), 10, 5),

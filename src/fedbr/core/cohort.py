@@ -23,8 +23,9 @@ PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm}
 # client at a time: CNN on 8 x 8 (7e7) 2.0 times faster together and 1.1 to 1.4 times with one forward for batch
 # and probe; CNN on 28 x 28 (2e9) no gain; at full width (3e10) one forward costs 1.1 times more.
 SMALL = 4e8
-# MLP on 28 x 28 (2e7): of many clients 25 together take 0.9 of the time of 13
-TINY = 3e7
+# Of a hundred clients, 25 together take 0.8 (MLP on 8 x 8, 5e5) and 0.9 (28 x 28, batch 16, 2e6) of the time of 13;
+# with a batch of 64 (2e7) they take as long.
+TINY = 5e6
 FEW = 5  # clients that train together at least; ten of the MLP take as long, and two workers could not share them
 LIMIT = 100  # more would share little more, and every client takes memory
 # Weights of a cohort that stay in a cache of 32 MB with their gradients. Beyond it small batches wait for memory:

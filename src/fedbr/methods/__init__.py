@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from ..core.errors import unknown
+from ..core.errors import InputError, unknown
+from ..core.importing import imported
 from ..core.method import Method
 from ..core.validation import validated
 from .dann import DANN
@@ -34,12 +35,31 @@ METHODS: dict[str, type[Method]] = {cls.name: cls for cls in TABLE}
 TRAFFIC: dict[str, dict[str, float]] = json.loads((resources.files(__package__) / "traffic.json").read_text("utf-8"))
 __all__ = [
     "DANN", "METHODS", "SCAFFOLD", "TRAFFIC", "VHL", "FedBR", "FedCM", "FedDecorr", "FedMix", "FedNTD", "FedProx",
-    "GroupDRO", "Local", "Mixup", "Moon", "NaiveMix", "build",
+    "GroupDRO", "Local", "Mixup", "Moon", "NaiveMix", "build", "find",
 ]  # fmt: skip
 
 
-def build(name: str, options: Mapping[str, Any], where: str = "method") -> Method:
-    """Make a method by its name in the table."""
+def find(name: str, where: str = "method") -> type[Method]:
+    """Return a method's class by its name in the table, or by "package.module:Class"."""
+    if ":" in name:
+        return _own(name, where)
     if name not in METHODS:
-        raise unknown(where, name, [*METHODS, "fedavg"])
-    return validated(METHODS[name], options, name)
+        raise InputError(f"{unknown(where, name, [*METHODS, 'fedavg'])}, or yours: package.module:Class")
+    return METHODS[name]
+
+
+def build(name: str, options: Mapping[str, Any], where: str = "method") -> Method:
+    """Make a method, named as for ``find``."""
+    cls = find(name, where)
+    return validated(cls, options, getattr(cls, "name", name))
+
+
+def _own(name: str, where: str) -> type[Method]:
+    """Import a user's method."""
+    cls = imported(name, where)
+    if not isinstance(cls, type) or not issubclass(cls, Method) or cls is Method:
+        raise InputError(f"{where} = {name!r}: {cls!r} is not a class of methods, a subclass of fedbr.Method")
+    called = getattr(cls, "name", None)
+    if called in METHODS and cls is not METHODS[called]:
+        raise InputError(f"{where} = {name!r}: its name, {called!r}, belongs to a method of fedbr; give it another")
+    return cls

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..core.errors import InputError, unknown
+from ..core.importing import imported
 from ..core.method import trained
 from ..core.model import FedModel
 from ..core.validation import validated
@@ -91,15 +89,8 @@ def _code(kind: type[nn.Module]) -> str:
 
 
 def _made(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int) -> Any:
-    """Call a user's factory, which may lie in the current folder."""
-    module, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    try:
-        factory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"model.name = {name!r}: cannot import it ({error})") from error
+    """Call a user's factory."""
+    factory = imported(name, "model.name")
     try:
         return factory(shape, num_classes, **options)
     except TypeError as error:
