@@ -75,17 +75,14 @@ def play(
     server = Server(this)
     backend = connect(this, clients, cohort, pool, recipe.train.evaluate_samples, ClientMemory(folder.path / "memory"))
     parameters = sum(p.numel() for k, p in this.model.named_parameters() if not k.startswith("extras."))
-    about = {
-        "name": recipe.model.name,
-        "parameters": parameters,
-        "fingerprint": models.fingerprint(this.model),
-    }
+    about = {"name": recipe.model.name, "parameters": parameters, "fingerprint": models.fingerprint(this.model)}
     folder.claim(clients.content)
     folder.note(
         split=clients.describe(),
         classes=clients.classes(),
         model=about,
         cohort=cohort,
+        device=str(this.spec.device),
         joint=this.spec.joint,
         own_tests=clients.shares is not None,
         test=_tested_on(backend, clients),

@@ -47,6 +47,8 @@ def bench(
         stacks = [(stack.label, stack.build()) for stack in parse({"compare": [short(m) for m in methods]}).compare]
     console = Console(stderr=True)
     found: dict[str, Any] = {"environment": environment(), "repeats": repeats, "workloads": {}}
+    if not json_:
+        print(_machine(found["environment"]))
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         for name, work in works.items():
             if workload and name not in workload:
@@ -78,6 +80,13 @@ def bench(
     if json_:
         print(json.dumps(found, indent=1))
     return 0
+
+
+def _machine(where: dict[str, Any]) -> str:
+    torch = f"torch {where['packages']['torch']} ({where['torch_capability']})"
+    return (
+        f"{where['processor']}, {where['cores']} cores; {torch}; every process computes with {where['threads']} thread"
+    )
 
 
 def _figures(about: str, loop: float, ratios: Any) -> dict[str, Any]:
