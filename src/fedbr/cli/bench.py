@@ -84,9 +84,7 @@ def bench(
 
 def _machine(where: dict[str, Any]) -> str:
     torch = f"torch {where['packages']['torch']} ({where['torch_capability']})"
-    return (
-        f"{where['processor']}, {where['cores']} cores; {torch}; every process computes with {where['threads']} thread"
-    )
+    return f"{where['processor']}, {where['cores']} cores; {torch}; {where['threads']} thread for each process"
 
 
 def _figures(about: str, loop: float, ratios: Any) -> dict[str, Any]:

@@ -22,9 +22,7 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": 1,  # of torch, in every process: see backends.process.one_thread
-        "gpus": [
-            torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())
-        ],  # run.json says what was used
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],  # in use: run.json
         "torch_capability": torch.backends.cpu.get_cpu_capability(),
     }
 
