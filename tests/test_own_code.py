@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import linecache
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +16,12 @@ import torch
 
 import fedbr
 from fedbr import config, experiment, sweep
+from fedbr.assembly import federation
+from fedbr.cli.app import call
+from fedbr.results.store import ResultFolder
 
 MODULE = '''
+from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -40,6 +47,30 @@ class Nameless(fedbr.Method):
     pass
 
 
+class Wider(fedbr.Method):
+    name: ClassVar[str] = "wider"
+
+    def rebuild(self, model, spec):
+        return fedbr.FedModel(torch.nn.Sequential(model.encoder, torch.nn.Linear(64, 80)), 80, spec.num_classes)
+
+
+class FedBR(Short):
+    name: ClassVar[str] = "fedbr-of-mine"
+
+
+class Numbered(fedbr.Method):
+    name: ClassVar = 3
+
+
+class Training(fedbr.Method):
+    name: ClassVar[str] = "train"
+
+
+class Placed(Short):
+    name: ClassVar[str] = "placed"
+    where: Path = Path("here")
+
+
 def network(shape, num_classes):
     return fedbr.FedModel(torch.nn.Flatten(), 64, num_classes)
 
@@ -54,10 +85,22 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with a module of the user's, in which the user is."""
     (tmp_path / "own_code_of_a_test.py").write_text(MODULE)
     (tmp_path / "broken_code_of_a_test.py").write_text("def broken(:")
+    (tmp_path / "lines_of_a_test.py").write_text("raise ValueError('one\\ntwo')")
+    (tmp_path / "exit_of_a_test.py").write_text("raise SystemExit(3)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
     sys.modules.pop("own_code_of_a_test", None)
+
+
+def _rewrite(here: Path, old: str, new: str) -> None:
+    """Change the module, and let it be imported anew, as by another process."""
+    file = here / "own_code_of_a_test.py"
+    file.write_text(MODULE.replace(old, new))
+    shutil.rmtree(here / "__pycache__", ignore_errors=True)
+    sys.modules.pop("own_code_of_a_test", None)
+    linecache.clearcache()
+    importlib.invalidate_caches()
 
 
 SHORT = "own_code_of_a_test:Short"
@@ -72,16 +115,61 @@ def test_a_recipe_names_it_and_the_overrides_reach_it(here: Path) -> None:
     assert config.parse(recipe.model_dump(exclude_none=True)) == recipe
 
 
-def test_it_trains_as_from_python_and_resumes(here: Path) -> None:
+def test_it_trains_as_from_python_and_goes_on(here: Path) -> None:
     recipe = config.load("digits", [*SMALL, "short.weight=5"], ["fedavg", SHORT])
     for workers in (1, 2):  # other processes find it too
         experiment.run(recipe, here / str(workers), workers=workers)
-    first, second = ((here / w / "runs/Short-0/metrics.jsonl").read_text().splitlines() for w in "12")
-    losses = [[json.loads(line)["loss"] for line in lines] for lines in (first, second)]
-    assert losses[0] == losses[1]
-    plain = (here / "1/runs/FedAvg-0/metrics.jsonl").read_text().splitlines()
-    assert losses[0] != [json.loads(line)["loss"] for line in plain]
-    assert experiment.run(recipe, here / "1")["runs"]  # finished: nothing is trained again
+    logs = [here / w / f"runs/{stack}-0/metrics.jsonl" for w in "12" for stack in ("FedAvg", "Short")]
+    plain, short, _, again = ([json.loads(line)["loss"] for line in log.read_text().splitlines()] for log in logs)
+    assert short == again
+    assert plain != short
+    clients, train = federation(recipe, 0), recipe.train
+    run = fedbr.train(
+        clients, "cnn", recipe.compare[1].build(), rounds=2, local_steps=3, batch_size=4, lr=train.lr, width=0.25
+    )
+    assert run.loss == short
+    (here / "1/runs/Short-0/model.safetensors").unlink()  # as if it had been killed before the end
+    experiment.run(recipe, here / "1")
+    assert (here / "1/runs/Short-0/model.safetensors").exists()
+    assert [json.loads(line)["loss"] for line in logs[1].read_text().splitlines()] == short
+
+
+def test_results_of_other_code_are_not_taken_for_its_own(here: Path) -> None:
+    recipe = config.load("digits", SMALL, ["fedavg", SHORT])
+    experiment.run(recipe, here / "out")
+    _rewrite(here, "something = 3", "something = 4")
+    experiment.run(recipe, here / "out")  # not a line of the method
+    _rewrite(here, "self.weight *", "2 * self.weight *")
+    with pytest.raises(fedbr.InputError, match=rf"Short-0 was made with other code \({SHORT} has changed\); .*--fresh"):
+        experiment.run(recipe, here / "out")
+    experiment.run(recipe, here / "out", fresh=True)
+
+
+def test_a_result_folder_runs_no_code(here: Path) -> None:
+    """Neither a report of a folder, nor a run that is asked to write to it, imports what its recipe names."""
+    experiment.run(config.load("digits", SMALL, [SHORT]), here / "out")
+    (here / "evil.py").write_text("open('owned', 'w')")
+    file = here / "out/recipe.toml"
+    file.write_text(file.read_text().replace(SHORT, "evil:X"))
+    assert ResultFolder.read(here / "out").recipe.compare[0].methods[0]["name"] == "evil:X"
+    assert call(["report", "out"]) == 0
+    assert call(["run", "digits", "--out", "out", "--set", *SMALL]) == 2
+    assert not (here / "owned").exists()
+
+
+def test_classes_of_one_name_have_labels_of_their_own(here: Path) -> None:
+    recipe = config.load("digits", SMALL, ["fedbr", "own_code_of_a_test:FedBR", "mixup"])
+    assert [stack.label for stack in recipe.compare] == ["fedbr", "own_code_of_a_test:FedBR", "Mixup"]
+    same = config.load("digits", SMALL, ["fedbr.methods:FedBR"]).compare[0]  # by another way
+    assert (same.label, same.methods[0]["name"]) == ("FedBR", "fedbr")
+    with pytest.raises(fedbr.InputError, match="a label is there twice"):
+        config.load("digits", SMALL, ["mixup", "mixup"])
+
+
+def test_parameters_that_toml_does_not_know_are_written_as_words(here: Path) -> None:
+    recipe = config.load("digits", SMALL, ["own_code_of_a_test:Placed"])
+    assert 'where = "here"' in recipe.to_toml()
+    assert recipe.compare[0].build()[0].where == Path("here")  # type: ignore[attr-defined]
 
 
 def test_a_sweep_searches_its_parameters(here: Path) -> None:
@@ -105,6 +193,10 @@ def test_a_sweep_searches_its_parameters(here: Path) -> None:
         ("broken_code_of_a_test:Short", "cannot import it .*SyntaxError.*line 1"),
         ("own_code_of_a_test:", "cannot import it"),
         (":Short", "cannot import it"),
+        ("own_code_of_a_test:Numbered", r"Numbered\.name = 3 must be a word of its own"),
+        ("own_code_of_a_test:Training", r"Training\.name = 'train' must be .* none of .*train"),
+        ("lines_of_a_test:Short", r"cannot import it \(one two\)"),
+        ("exit_of_a_test:Short", r"cannot import it \(SystemExit: 3\)"),
         (f"{SHORT}+{SHORT}", "'short' is there twice"),
         ("shorter", "or yours: package.module:Class$"),
     ],
@@ -122,7 +214,9 @@ def test_an_unknown_parameter_of_it_gets_one_line(here: Path) -> None:
         config.load("digits", [*SMALL, "shrt.weight=1"], [SHORT])
 
 
-@pytest.mark.parametrize(("model", "stack"), [("own_code_of_a_test:network", "fedavg"), ("mlp", SHORT)])
+@pytest.mark.parametrize(
+    ("model", "stack"), [("own_code_of_a_test:network", "fedavg"), ("mlp", "own_code_of_a_test:Wider")]
+)
 def test_a_model_file_that_names_code_is_loaded_on_request_only(here: Path, model: str, stack: str) -> None:
     values = config.load("digits", SMALL, [stack]).model_dump(exclude_none=True) | {"model": {"name": model}}
     experiment.run(config.parse(values), here / "out")
@@ -130,6 +224,12 @@ def test_a_model_file_that_names_code_is_loaded_on_request_only(here: Path, mode
     with pytest.raises(fedbr.InputError, match=r"names code, own_code_of_a_test:.*own_code=True"):
         fedbr.load_model(path)
     assert fedbr.load_model(path, own_code=True).predict(torch.zeros(2, 1, 8, 8)).shape == (2,)
+
+
+def test_a_method_that_leaves_the_model_as_it_is_is_not_needed_to_load_it(here: Path) -> None:
+    experiment.run(config.load("digits", SMALL, [SHORT]), here / "out")
+    (path,) = (here / "out").glob("runs/*/model.safetensors")
+    assert fedbr.load_model(path).predict(torch.zeros(2, 1, 8, 8)).shape == (2,)
 
 
 def test_a_model_file_runs_no_command(here: Path) -> None:

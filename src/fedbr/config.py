@@ -6,6 +6,7 @@ import copy
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,10 +17,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from . import methods as method_table
 from . import models as model_table
 from .core.errors import InputError, unknown
+from .core.importing import imported, source_hash
 from .core.method import Method, check_stack
 from .core.validation import validated
 from .data import DATASETS, PARTITIONS, DataOptions
 from .data.partition import CLIENTS
+
+_as_stored: ContextVar[bool] = ContextVar("as_stored", default=False)
 
 
 class Section(BaseModel):
@@ -141,9 +145,23 @@ class Stack(Section):
         label = values.get("label", "?")
         where = f"compare[{label}].methods"
         listed = [_listed(m, where) for m in values.get("methods", [])]
-        built = [(name, method_table.build(name, options, where)) for name, options in listed if name != "fedavg"]
-        check_stack([method for _, method in built])
-        return values | {"methods": [{"name": name, **m.model_dump(exclude_none=True)} for name, m in built]}
+        tables, built = [], []
+        for name, options in listed:
+            if ":" in name and _as_stored.get():
+                tables.append({"name": name, **options})
+            elif name != "fedavg":
+                method = method_table.build(name, options, where)
+                name = method.name if type(method) is method_table.METHODS.get(method.name) else name
+                tables.append({"name": name, **method.model_dump(mode="json", exclude_none=True)})
+                built.append(method)
+        check_stack(built)
+        return values | {"methods": tables}
+
+    @property
+    def rebuilding(self) -> list[dict[str, Any]]:
+        """Those of the methods without which the model cannot be built again."""
+        built = zip(self.methods, self.build(), strict=True)
+        return [table for table, method in built if type(method).rebuild is not Method.rebuild]
 
     def build(self) -> list[Method]:
         return [method_table.build(m["name"], {k: v for k, v in m.items() if k != "name"}) for m in self.methods]
@@ -179,6 +197,11 @@ class Recipe(Section):
             update={"train": self.train.model_copy(update=stack.train.model_dump(exclude_none=True))}
         )
 
+    def code(self, stack: Stack) -> dict[str, str]:
+        """Return what a stack trains with that is the user's own code, and a hash of each."""
+        named = [self.model.name, *(method["name"] for method in stack.methods)]
+        return {name: source_hash(imported(name, "code")) for name in named if ":" in name}
+
     def to_toml(self) -> str:
         """Write the whole recipe, defaults included."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
@@ -194,8 +217,19 @@ def load(name: str, overrides: Sequence[str] = (), stacks: Sequence[str] = ()) -
     """Read a shipped recipe or a TOML file; apply ``key=value`` overrides and stacks such as "first+second"."""
     values = _read(name)
     if stacks:
-        values["compare"] = [short(stack) for stack in stacks]
+        values["compare"] = compared(stacks)
     return override(values, overrides)
+
+
+def compared(stacks: Sequence[str]) -> list[dict[str, Any]]:
+    """Read stacks such as "mixup+fedbr"; where classes have the same name, the label is the stack as it is given."""
+    read = [short(stack) for stack in stacks]
+    labels = [stack["label"] for stack in read]
+    names = [[*stack["methods"]] for stack in read]
+    return [
+        stack | ({"label": text} if labels.count(stack["label"]) > names.count(stack["methods"]) else {})
+        for text, stack in zip(stacks, read, strict=True)
+    ]
 
 
 def override(values: Mapping[str, Any], overrides: Sequence[str]) -> Recipe:
@@ -209,6 +243,15 @@ def override(values: Mapping[str, Any], overrides: Sequence[str]) -> Recipe:
 def parse(values: Mapping[str, Any]) -> Recipe:
     """Check a recipe."""
     return validated(Recipe, values, "")
+
+
+def stored(values: Mapping[str, Any]) -> Recipe:
+    """Check the recipe of a result folder, which may be somebody else's: code that it names is not imported."""
+    token = _as_stored.set(True)
+    try:
+        return parse(values)
+    finally:
+        _as_stored.reset(token)
 
 
 def name_of(file: str) -> str:

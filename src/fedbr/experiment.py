@@ -83,6 +83,7 @@ def play(
         model=about,
         cohort=cohort,
         device=str(this.spec.device),
+        code=recipe.code(stack),
         joint=this.spec.joint,
         own_tests=clients.shares is not None,
         test=_tested_on(backend, clients),
@@ -97,7 +98,7 @@ def play(
     except Diverged as error:
         folder.note(diverged_at={"round": error.round, "client": error.client, "what": error.what})
         return
-    facts = about | {"options": recipe.model.options, "shape": clients.shape, "methods": stack.methods}
+    facts = about | {"options": recipe.model.options, "shape": clients.shape, "methods": stack.rebuilding}
     folder.save_model(server.models(backend.states), facts | clients.seen_as)
 
 

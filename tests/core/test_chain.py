@@ -34,7 +34,7 @@ def mlp(*sizes: int, shape: tuple[int, ...] = ()) -> FedModel:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("samples", [1, 7, 50, 64])
-@pytest.mark.parametrize("sizes", [(12, 5, 4), (12, 9, 8, 7, 3), (12, 64, 10)])
+@pytest.mark.parametrize("sizes", [(12, 5, 4), (12, 9, 8, 7, 3), (12, 64, 10), (12, 64, 1, 3), (12, 200, 200, 62)])
 @pytest.mark.parametrize("shape", [(), (3, 2, 2)])
 def test_to_the_bit(dtype: torch.dtype, samples: int, sizes: tuple[int, ...], shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)

@@ -32,7 +32,7 @@ def test_value_and_gradient_are_those_of_the_formula(shape: tuple[int, ...], sca
         assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
-def test_only_what_is_asked_for_is_computed() -> None:
+def test_constants_may_be_constant() -> None:
     a, far, near = vectors(2, 5)
     value = contrast(a, far.detach(), near.detach(), 2.0, 1.0).sum()
     (grad,) = torch.autograd.grad(value, [a])
@@ -46,6 +46,8 @@ def test_no_vector_is_too_short() -> None:
     with torch.no_grad():
         a[0] = 0
         far[0] *= 1e-12
+        far[1] *= 3e-9
+        near[1] *= 3e-9
     value = contrast(a, far, near, 2.0, 2.0)
     assert value[0].item() == pytest.approx(torch.log(torch.tensor(2.0)).item())
     found = torch.autograd.grad(value.sum(), [a, far, near])
@@ -58,6 +60,14 @@ def test_no_vector_is_too_short() -> None:
 def _as_autograd_sees_it(a: Tensor, far: Tensor, near: Tensor) -> Tensor:
     of_a, of_far, of_near = ((v * v).sum(-1).clamp_min(1e-16).rsqrt() for v in (a, far, near))
     return F.softplus(2 * (a * far).sum(-1) * of_a * of_far - 2 * (a * near).sum(-1) * of_a * of_near)
+
+
+def test_a_second_derivative_is_refused() -> None:
+    a, far, near = vectors(2, 5)
+    (first,) = torch.autograd.grad(contrast(a, far, near, 2.0, 1.0).sum(), [a], retain_graph=True)
+    assert not first.requires_grad
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(contrast(a, far, near, 2.0, 1.0).sum(), [a], create_graph=True)
 
 
 def test_large_similarities_do_not_overflow() -> None:

@@ -75,6 +75,15 @@ def test_many_clients_of_a_node_train_as_cohorts(tmp_path: Path) -> None:
     assert len([kind for _, kind, _ in wires.sent if kind == "train"]) == 2 * 3, "one message per node and round"
 
 
+@pytest.mark.parametrize("cohort", [4, 5])
+def test_a_node_with_all_clients_groups_them_as_the_simulator_does(tmp_path: Path, cohort: int) -> None:
+    """Six clients train as three and three, not as many as fit and a rest."""
+    chosen = recipe("scaffold", cohort=cohort, clients_per_round=6)
+    experiment.run(chosen, tmp_path / "here")
+    serve(Wires(three_nodes(tmp_path, (0, 1, 2, 3, 4, 5))), chosen, tmp_path / "there", QUICK)
+    assert weights(tmp_path / "there") == weights(tmp_path / "here")
+
+
 def hostile(change: Callable[[Reply], Reply], client: int = 2) -> Edit:
     """Replace one client's replies."""
 

@@ -45,11 +45,12 @@ class LocalBackend(ABC):
         self.shared: Payload = {}
         self._memory = new_state(job).keys()  # the methods that remember
 
-    def run(self, tasks: Sequence[Task]) -> list[Reply]:
+    def run(self, tasks: Sequence[Task], groups: Sequence[Sequence[int]] | None = None) -> list[Reply]:
+        """Answer tasks; ``groups``: who trains together, by position, where that was decided among more tasks."""
         for task in tasks:
             self.shared |= {k: v for k, v in task.payload.items() if k.startswith(SHARED)}
         states = [self._state(task) | self.shared for task in tasks]
-        groups = cohorts(tasks, states, self.cohort)
+        groups = cohorts(tasks, states, self.cohort) if groups is None else groups
         answers = self._answer([([tasks[i] for i in g], [states[i] for i in g]) for g in groups])
         replies: dict[int, Reply] = {}
         for group, answer in zip(groups, answers, strict=True):

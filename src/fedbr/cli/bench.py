@@ -33,7 +33,7 @@ def bench(
     """Time rounds of the paper's CNN and of small models against a bare PyTorch loop, in CPU seconds of one thread."""
     from .. import bench as timing
     from ..backends.process import usable_cores
-    from ..config import parse, short
+    from ..config import compared, parse
     from ..core.errors import unknown
     from ..results.environment import environment
 
@@ -44,7 +44,7 @@ def bench(
             raise unknown("--workload", name, known)
     stacks = timing.usual()
     if methods:
-        stacks = [(stack.label, stack.build()) for stack in parse({"compare": [short(m) for m in methods]}).compare]
+        stacks = [(stack.label, stack.build()) for stack in parse({"compare": compared(methods)}).compare]
     console = Console(stderr=True)
     found: dict[str, Any] = {"environment": environment(), "repeats": repeats, "workloads": {}}
     if not json_:

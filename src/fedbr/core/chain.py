@@ -29,7 +29,8 @@ class Chain:
         passed = [x.flatten(2).mT]  # what goes into each layer, and what leaves the last: [C, features, B]
         for weight, bias, relu in self.layers:
             z = torch.baddbmm(bias, weight, passed[-1])
-            passed.append(z.mT.relu().mT if relu else z)  # as autograd's lies in memory, which decides how sums round
+            # Turned as autograd's: so it lies in memory, and sums round, also where a dimension has size one.
+            passed.append(z.mT.relu().mT if relu else z)
         log_p = passed[-1].log_softmax(dim=-2)
         cross_entropy = (log_p * y.mT).sum(dim=(-2, -1)) / -log_p.shape[-1]
         share = y.mT.expand_as(log_p) * (-1 / log_p.shape[-1])
@@ -37,7 +38,7 @@ class Chain:
         grads: list[Tensor] = []
         for i, (weight, _, relu) in reversed([*enumerate(self.layers)]):
             if relu:
-                d = aten.threshold_backward(d, passed[i + 1], 0)
+                d = aten.threshold_backward(d.mT, passed[i + 1].mT, 0).mT
             grads += [d.sum(dim=2), torch.bmm(d, passed[i].mT)]
             if i:
                 d = torch.bmm(weight.mT, d)

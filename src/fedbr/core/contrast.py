@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 LEAST = 1e-16  # of a squared norm, as in torch.cosine_similarity
 
@@ -32,8 +31,9 @@ class _Contrast(torch.autograd.Function):
         return F.softplus(u_far - u_near)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph: what was saved below would count as constant
+            raise RuntimeError("contrast: the gradient is written out; it has no second derivative")
         # With b, cos(a, b) = a.b / (|a| |b|) changes by a / (|a| |b|) - cos(a, b) b / |b|^2; and so it does with a.
         a, far, near, *squares, per_far, per_near, u_far, u_near = ctx.saved_tensors
         g = grad * (u_far - u_near).sigmoid()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,17 @@ def imported(name: str, where: str) -> Any:
         sys.path.append(here)
     try:
         return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever the module does while it is imported
+    except (Exception, SystemExit) as error:  # whatever the module does while it is imported
         kind = "" if isinstance(error, ImportError | AttributeError | ValueError) else f"{type(error).__name__}: "
-        raise InputError(f"{where} = {name!r}: cannot import it ({kind}{error})") from error
+        words = " ".join(str(error).split())
+        raise InputError(f"{where} = {name!r}: cannot import it ({kind}{words})") from error
+
+
+def source_hash(thing: Any) -> str:
+    """Hash the source of a function or a class, with that of the classes of the same module which it is made of."""
+    parts = [c for c in getattr(thing, "__mro__", [thing]) if getattr(c, "__module__", "") == thing.__module__]
+    text = ""
+    for part in parts:
+        with suppress(OSError, TypeError):  # made in a notebook, or by a program
+            text += inspect.getsource(part)
+    return sha256(text.encode()).hexdigest()[:16]

@@ -214,13 +214,27 @@ def per_client(value: Tensor, like: Tensor) -> Tensor:
     return value.to(like.dtype).view(-1, *[1] * (like.dim() - 1))
 
 
+# What recipes, overrides and payloads use already.
+RESERVED = ("compare", "data", "fedavg", "metrics", "model", "name", "train")
+
+
+def check_name(cls: type[Method]) -> None:
+    """Refuse a name by which a method could not be found again."""
+    name = getattr(cls, "name", None)
+    if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name) or name in RESERVED:
+        said = "" if name is None else f" = {name!r}"
+        raise InputError(
+            f"methods: {cls.__name__}.name{said} must be a word of its own, of letters, digits, - and _, and none of "
+            f"{', '.join(RESERVED)}"
+        )
+
+
 def check_stack(methods: Sequence[Method]) -> None:
     """Refuse what cannot be combined, with the reason."""
     for m in methods:
         if not isinstance(m, Method):
             raise InputError(f"methods: {m!r} is not a method; list instances, such as [fedbr.FedBR(lam=0.1)]")
-        if not re.fullmatch(r"[\w-]+", getattr(m, "name", "")) or m.name == "model":
-            raise InputError(f"methods: {type(m).__name__}.name must be a word of its own, and not 'model'")
+        check_name(type(m))
         hooks = [n for n in vars(Method) if not n.startswith(("_", "model_"))]
         for own in (n for n, thing in vars(type(m)).items() if callable(thing) and not n.startswith("_")):
             if own not in hooks and (close := difflib.get_close_matches(own, hooks, n=1, cutoff=0.75)):

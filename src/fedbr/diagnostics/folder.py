@@ -127,7 +127,7 @@ def _refuse(overrides: Sequence[str], toy: bool) -> None:
 def _compared(stacks: Sequence[str], fedbr: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the stacks that are asked for, or FedAvg, either component, and both."""
     if stacks:
-        named = [config.short(stack) for stack in stacks]
+        named = config.compared(stacks)
         filled = [[{"name": m, **fedbr} if m == "fedbr" else m for m in stack["methods"]] for stack in named]
         return [stack | {"methods": methods} for stack, methods in zip(named, filled, strict=True)]
     parts: dict[str, int | str] = {"Component 1": 1, "Component 2": 2, "FedBR": "both"}

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.errors import InputError, unknown
 from ..core.importing import imported
-from ..core.method import Method
+from ..core.method import Method, check_name
 from ..core.validation import validated
 from .dann import DANN
 from .fedbr import FedBR
@@ -51,7 +51,7 @@ def find(name: str, where: str = "method") -> type[Method]:
 def build(name: str, options: Mapping[str, Any], where: str = "method") -> Method:
     """Make a method, named as for ``find``."""
     cls = find(name, where)
-    return validated(cls, options, getattr(cls, "name", name))
+    return validated(cls, options, cls.name)
 
 
 def _own(name: str, where: str) -> type[Method]:
@@ -59,7 +59,7 @@ def _own(name: str, where: str) -> type[Method]:
     cls = imported(name, where)
     if not isinstance(cls, type) or not issubclass(cls, Method) or cls is Method:
         raise InputError(f"{where} = {name!r}: {cls!r} is not a class of methods, a subclass of fedbr.Method")
-    called = getattr(cls, "name", None)
-    if called in METHODS and cls is not METHODS[called]:
-        raise InputError(f"{where} = {name!r}: its name, {called!r}, belongs to a method of fedbr; give it another")
+    check_name(cls)
+    if METHODS.get(cls.name, cls) is not cls:
+        raise InputError(f"{where} = {name!r}: its name, {cls.name!r}, belongs to a method of fedbr; give it another")
     return cls

@@ -149,16 +149,22 @@ class FedBR(Method):
         if self.max_step:
             # theta <- theta + eta * gradient of L_con, on fixed features
             pseudo, local = cut(ctx.model.extra(self.name, pair.detach()), halves)
-            ctx.descend(-self.lazy * self._l_con(pseudo, local, self._shown(ctx, anchor, near)), self.name)
-            del ctx.scratch["shown"]
+            shown = ctx.scratch.pop("shown", None)  # P_theta(phi_g), if the last min step left it
+            shown = ctx.model.extra(self.name, near) if shown is None else shown
+            ctx.descend(-self.lazy * self._l_con(pseudo, local, shown), self.name)
         pseudo, local = cut(ctx.model.extra(self.name, pair), halves)
         return self._l_con(pseudo, local, self._shown(ctx, anchor, near).detach())
 
     def _shown(self, ctx: ClientContext, anchor: Tensor, near: Tensor) -> Tensor:
-        """Return P_theta(phi_g), anew only if one of them changed: a max step begins with what a min step made."""
-        if "shown" not in ctx.scratch or anchor is not ctx.scratch.get("anchor"):
-            ctx.scratch["shown"] = ctx.model.extra(self.name, near)
-        return ctx.scratch["shown"]
+        """Return P_theta(phi_g) at the present theta; keep it, with its way back, as long as neither changes."""
+        stays = anchor is ctx.scratch.get("anchor")
+        if stays and "shown" in ctx.scratch:  # there is no max step
+            return ctx.scratch["shown"]
+        with torch.set_grad_enabled(stays and self.max_step):  # for the next max step
+            shown = ctx.model.extra(self.name, near)
+        if stays:
+            ctx.scratch["shown"] = shown
+        return shown
 
     def _l_con(self, pseudo: Tensor, local: Tensor, near: Tensor) -> Tensor:
         """-log(f1 / (f1 + f2)) with f1 = exp(tau1 sim(p, g)), f2 = exp(tau2 sim(p, l)), in its stable form."""

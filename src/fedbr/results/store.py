@@ -17,7 +17,7 @@ import torch
 
 from ..backends.base import Backend
 from ..backends.memory import ClientMemory
-from ..config import Recipe, Stack, parse
+from ..config import Recipe, Stack, stored
 from ..core.disk import write
 from ..core.errors import InputError, RunError
 from ..core.server import Server
@@ -137,6 +137,7 @@ class ResultFolder:
         ours = self._is_ours()
         if ours and not fresh:
             self._check_same()
+            self._check_code()
         elif not ours and self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
             raise InputError(f"--out {self.path}: is not empty and holds no results of ours; choose another folder")
 
@@ -185,7 +186,7 @@ class ResultFolder:
             inside = sorted(str(found.parent) for found in path.glob("**/recipe.toml"))
             hint = f"there are some in {', '.join(inside[:4])}" if inside else "give the --out folder of fedbr run"
             raise InputError(f"{path}: holds no results (no recipe.toml); {hint}")
-        return cls(path, parse(_read_toml(file)))
+        return cls(path, stored(_read_toml(file)))
 
     def summarise(self) -> dict[str, Any]:
         """Write results.json."""
@@ -215,7 +216,7 @@ class ResultFolder:
     def _check_same(self) -> None:
         there = _read_toml(self.path / "recipe.toml")
         with contextlib.suppress(InputError):  # an older version's recipe: what it did not know has its default
-            there = tomllib.loads(parse(there).to_toml())
+            there = tomllib.loads(stored(there).to_toml())
         here = tomllib.loads(self.recipe.to_toml())
         for stack in (*there.get("compare", []), *here["compare"]):
             stack.pop("tuned", None)  # a remark that changes no run
@@ -228,6 +229,18 @@ class ResultFolder:
                 f"--out {self.path}: holds another recipe ({key} is {old} there, {new} here); "
                 "choose another folder, or --fresh to start over"
             )
+
+    def _check_code(self) -> None:
+        """Refuse results that other code of the user's made: the recipe has only its name."""
+        for stack in self.recipe.compare:
+            code = self.recipe.code(stack)
+            for run in (self.run(stack, seed) for seed in self.recipe.train.seeds) if code else ():
+                known = run.info.get("code", code)
+                if changed := [name for name, found in code.items() if known.get(name) != found]:
+                    raise InputError(
+                        f"--out {self.path}: {run.path.name} was made with other code ({changed[0]} has changed); "
+                        "choose another folder, or --fresh to start over"
+                    )
 
     def _note_environment(self) -> None:
         """Keep where the runs began; add where they went on, if that is another place."""

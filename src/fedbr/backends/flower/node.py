@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...core.client import new_state
+from ...core.client import cohorts, new_state
 from ...core.errors import InputError
 from ...core.testing import Piece
 from ...core.wire import Payload, Reply, Task
@@ -126,21 +126,26 @@ def _answers(
     """Train cohort by cohort; a client's reply counts only once its memory is on disk."""
     replies: list[Reply] = []
     failed: dict[str, str] = {}
-    size = desk.cohort * max(1, settings.workers)
-    for start in range(0, len(tasks), size):
-        group = []
-        for task in tasks[start : start + size]:
-            ready = _remembering(desk, task, files, settings.start_anew)
-            if ready is None:
-                failed[str(task.client)] = (
-                    f"trained in round {task.last}, but what it remembers is not on this node's disk; "
-                    "put the state-dir back, or start the node with --start-anew"
-                )
-            else:
-                group.append(ready)
+    # All clients remember the same things. Who trains together is decided among all, as in fedbr run.
+    together = cohorts(tasks, [{} for _ in tasks], desk.cohort)
+    for start in range(0, len(together), settings.workers):
+        group: list[Task] = []
+        places: list[list[int]] = []
+        for members in together[start : start + settings.workers]:
+            places.append([])
+            for task in (tasks[i] for i in members):
+                ready = _remembering(desk, task, files, settings.start_anew)
+                if ready is None:
+                    failed[str(task.client)] = (
+                        f"trained in round {task.last}, but what it remembers is not on this node's disk; "
+                        "put the state-dir back, or start the node with --start-anew"
+                    )
+                else:
+                    places[-1].append(len(group))
+                    group.append(ready)
         try:
-            done = desk.run(group) if group else []
-        except Exception as error:  # of one cohort; the others may be well
+            done = desk.run(group, [p for p in places if p]) if group else []
+        except Exception as error:  # of these cohorts; the others may be well
             log.exception("clients %s", ranges(task.client for task in group))
             failed |= {str(task.client): explain(error) for task in group}
             continue
