@@ -28,9 +28,10 @@ SMALL = 4e8
 TINY = 5e6
 FEW = 5  # clients that train together at least; ten of the MLP take as long, and two workers could not share them
 LIMIT = 100  # more would share little more, and every client takes memory
-# Weights of a cohort that stay in a cache of 32 MB with their gradients. Beyond it small batches wait for memory:
-# on 10 samples five MLPs of 3 million weights take 1.9 of the time of one at a time; of 0.5 million, on 4, 0.8 to 1.0.
-ROOM = 3_000_000
+# Weights of a cohort that stay, with their gradients, in the part of the cache that one core gets. Beyond it small
+# batches wait for memory: on 10 samples five MLPs of 3 million weights take 1.9 of the time of one at a time; of 0.5
+# million, on 4, 0.8 to 1.15; of 0.4 million 0.7 to 0.9.
+ROOM = 2_000_000
 
 
 def step_cost(model: FedModel, spec: Spec) -> int:
