@@ -18,6 +18,7 @@ import fedbr
 from fedbr import config, experiment, sweep
 from fedbr.assembly import federation
 from fedbr.cli.app import call
+from fedbr.core.errors import RunError
 from fedbr.results.store import ResultFolder
 
 MODULE = '''
@@ -90,7 +91,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
-    sys.modules.pop("own_code_of_a_test", None)
+    for name in [name for name in sys.modules if name.endswith("_of_a_test")]:
+        del sys.modules[name]
 
 
 def _rewrite(here: Path, old: str, new: str) -> None:
@@ -159,7 +161,7 @@ def test_a_result_folder_runs_no_code(here: Path) -> None:
 
 def test_classes_of_one_name_have_labels_of_their_own(here: Path) -> None:
     recipe = config.load("digits", SMALL, ["fedbr", "own_code_of_a_test:FedBR", "mixup"])
-    assert [stack.label for stack in recipe.compare] == ["fedbr", "own_code_of_a_test:FedBR", "Mixup"]
+    assert [stack.label for stack in recipe.compare] == ["FedBR", "own_code_of_a_test:FedBR", "Mixup"]
     same = config.load("digits", SMALL, ["fedbr.methods:FedBR"]).compare[0]  # by another way
     assert (same.label, same.methods[0]["name"]) == ("FedBR", "fedbr")
     with pytest.raises(fedbr.InputError, match="a label is there twice"):
@@ -184,14 +186,14 @@ def test_a_sweep_searches_its_parameters(here: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("own_code_of_a_test:Shorter", "cannot import it .* no attribute 'Shorter'"),
+        ("own_code_of_a_test:Shorter", r"own_code_of_a_test\.py has no 'Shorter'; did you mean 'Short'\?$"),
         ("own_code_of_a_test:something", r"3 is not a class of methods, a subclass of fedbr\.Method"),
         ("own_code_of_a_test:network", "is not a class of methods"),
         ("own_code_of_a_test:Impostor", "its name, 'fedbr', belongs to a method of fedbr"),
         ("own_code_of_a_test:Nameless", r"Nameless\.name must be a word of its own"),
         ("no_code_of_a_test:Short", "cannot import it .*No module named"),
         ("broken_code_of_a_test:Short", "cannot import it .*SyntaxError.*line 1"),
-        ("own_code_of_a_test:", "cannot import it"),
+        ("own_code_of_a_test:", r"own_code_of_a_test\.py has no ''$"),
         (":Short", "cannot import it"),
         ("own_code_of_a_test:Numbered", r"Numbered\.name = 3 must be a word of its own"),
         ("own_code_of_a_test:Training", r"Training\.name = 'train' must be .* none of .*train"),
@@ -205,6 +207,95 @@ def test_what_cannot_be_used_gets_one_line(here: Path, name: str, reason: str) -
     with pytest.raises(fedbr.InputError, match=reason) as caught:
         config.load("digits", SMALL, [name])
     assert "\n" not in str(caught.value)
+
+
+BUGS = """
+from typing import ClassVar
+
+import fedbr
+
+
+class Raises(fedbr.Method):
+    name: ClassVar[str] = "raises"
+
+    def loss(self, ctx, batch, out):
+        raise ValueError("oops")
+
+
+class Scalar(fedbr.Method):
+    name: ClassVar[str] = "scalar"
+
+    def loss(self, ctx, batch, out):
+        return out.logits.sum()
+
+
+class Number(fedbr.Method):
+    name: ClassVar[str] = "number"
+
+    def loss(self, ctx, batch, out):
+        return 0.5
+
+
+class NoBatch(fedbr.Method):
+    name: ClassVar[str] = "nobatch"
+
+    def on_batch(self, ctx, batch):
+        pass
+
+
+class Memory(fedbr.Method):
+    name: ClassVar[str] = "memory"
+
+    def finish(self, ctx):
+        ctx.state["x"] = ctx.clients
+        return {}
+
+
+class Server(fedbr.Method):
+    name: ClassVar[str] = "server"
+
+    def update_server(self, state, ctx):
+        state["x"]
+
+
+class Arguments(fedbr.Method):
+    name: ClassVar[str] = "arguments"
+
+    def loss(self, ctx, batch):
+        return None
+
+
+def boom(shape, num_classes):
+    return 1 / 0
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Raises", r"bugs_of_a_test\.py, line 11, in loss: ValueError: oops$"),
+        ("Scalar", r"^scalar\.loss must return one value per client, \[2\], not shape \[\]$"),
+        ("Number", r"^number\.loss must return .* not float$"),
+        ("NoBatch", r"^nobatch\.on_batch must return .* not NoneType$"),
+        ("Memory", r"^memory: a client remembers \['x'\]; init_client must name the same$"),
+        ("Server", r"bugs_of_a_test\.py, line 47, in update_server: KeyError: 'x'$"),
+    ],
+)
+def test_a_mistake_in_it_is_one_line_that_says_where(here: Path, name: str, said: str, workers: int) -> None:
+    (here / "bugs_of_a_test.py").write_text(BUGS)
+    recipe = config.load("digits", [*SMALL, "train.cohort=2"], [f"bugs_of_a_test:{name}"])
+    with pytest.raises(RunError, match=said):
+        experiment.run(recipe, here / "out", workers=workers)
+
+
+def test_mistakes_that_can_be_seen_before(here: Path) -> None:
+    (here / "bugs_of_a_test.py").write_text(BUGS)
+    with pytest.raises(fedbr.InputError, match=r"Arguments\.loss is called with \(self, ctx, batch, out\)"):
+        config.load("digits", SMALL, ["bugs_of_a_test:Arguments"])
+    values = config.load("digits", SMALL).model_dump(exclude_none=True) | {"model": {"name": "bugs_of_a_test:boom"}}
+    with pytest.raises(RunError, match=r"bugs_of_a_test\.py, line 58, in boom: ZeroDivisionError"):
+        experiment.run(config.parse(values), here / "out")
 
 
 def test_an_unknown_parameter_of_it_gets_one_line(here: Path) -> None:
@@ -244,3 +335,30 @@ def test_a_model_file_runs_no_command(here: Path) -> None:
     with pytest.raises(ValueError, match="touch"):
         fedbr.load_model(here / "m.safetensors", own_code=True)
     assert not (here / "owned").exists()
+
+
+def test_nothing_of_the_users_is_overwritten(here: Path) -> None:
+    (here / "notes.txt").write_text("mine")
+    (here / "folder").mkdir()
+    (here / "folder/notes.txt").write_text("mine")
+    experiment.run(config.load("digits", SMALL, ["fedavg"]), here / "out")
+    assert call(["report", "out", "--out", "notes.txt"]) == 2
+    for place in ("folder", "out", "notes.txt"):
+        assert call(["sweep", "digits", "--grid", "train.lr=0.1,0.2", "--out", place, "--set", *SMALL]) == 2
+    assert (here / "notes.txt").read_text() == "mine"
+    assert not (here / "out/search").exists()
+
+
+def test_what_methods_leave_out_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert config.left_out("digits", [], ["fedavg", "fedbr"]) == ["fedbr.lazy=4"]
+    assert config.left_out("digits", ["fedbr.lazy=1"], ["fedbr"]) == []
+    assert config.left_out("digits", [], ["mixup"]) == []
+    assert config.left_out("lazy-digits", [], ["fedbr"]) == []  # it has several
+    assert call(["run", "digits", "--methods", "fedbr", "--out", "o", "--set", *SMALL]) == 0
+    assert "default parameters; the recipe's own: --set fedbr.lazy=4" in capsys.readouterr().err
+
+
+def test_another_model_has_options_of_its_own() -> None:
+    assert config.load("digits", ["model.name=mlp"]).model.options == {}
+    assert config.load("digits", ["model.name=mlp", "model.width=0.5"]).model.options == {"width": 0.5}
+    assert config.load("digits", ["train.rounds=3"]).model.options == {"width": 0.25}

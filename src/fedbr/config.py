@@ -222,19 +222,37 @@ def load(name: str, overrides: Sequence[str] = (), stacks: Sequence[str] = ()) -
 
 
 def compared(stacks: Sequence[str]) -> list[dict[str, Any]]:
-    """Read stacks such as "mixup+fedbr"; where classes have the same name, the label is the stack as it is given."""
+    """Read stacks such as "mixup+fedbr"; a class of the user's called as another is labelled as it is given."""
     read = [short(stack) for stack in stacks]
-    labels = [stack["label"] for stack in read]
-    names = [[*stack["methods"]] for stack in read]
+    labels, methods = [stack["label"] for stack in read], [stack["methods"] for stack in read]
+    for text, stack in zip(stacks, read, strict=True):
+        if ":" in text and labels.count(stack["label"]) > methods.count(stack["methods"]):
+            stack["label"] = text
+    return read
+
+
+def left_out(name: str, overrides: Sequence[str], stacks: Sequence[str]) -> list[str]:
+    """Return the settings of a recipe's methods that stacks given instead of its own do not have."""
+    used = {method for stack in compared(stacks) for method in stack["methods"]}
+    given: dict[str, list[dict[str, Any]]] = {}
+    for *_, entry in _entries(_read(name)):
+        given.setdefault(entry["name"], []).append(entry)
+    own = [entries[0] for method, entries in given.items() if method in used and all(e == entries[0] for e in entries)]
+    chosen = {text.partition("=")[0].strip() for text in overrides}
     return [
-        stack | ({"label": text} if labels.count(stack["label"]) > names.count(stack["methods"]) else {})
-        for text, stack in zip(stacks, read, strict=True)
+        f"{key}={write_value(value)}"
+        for entry in own
+        for option, field in method_table.find(entry["name"]).model_fields.items()
+        if (value := entry.get(option, field.default)) != field.default
+        and (key := f"{called(entry['name'])}.{option}") not in chosen
     ]
 
 
 def override(values: Mapping[str, Any], overrides: Sequence[str]) -> Recipe:
     """Apply ``key=value`` overrides to a recipe as it would be read, and check it."""
     changed = copy.deepcopy(dict(values))
+    if any(text.partition("=")[0].strip() == "model.name" for text in overrides):
+        changed.pop("model", None)  # another model has other options
     for text in overrides:
         _set(changed, text)
     return parse(changed)

@@ -112,6 +112,7 @@ def sweep(
     searched = [name for name, r in recipes.items() if len(trials[name]) > len(r.compare)]
     plans = {name: (_search(recipes[name], trials[name], holdout), out / "search" / name) for name in searched}
     finals = {name: out / "final" / name for name in recipes}
+    _check_folder(out)
     campaign.check(list(plans.values()), fresh)
     for name, r in recipes.items():
         if fresh:
@@ -128,6 +129,15 @@ def sweep(
     ]
     write(out / "sweep.json", dump([_facts(case) for case in cases]))
     return cases
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder that is not empty and holds no sweep."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out}: is not a folder")
+    ours = any((out / name).is_dir() for name in ("search", "final"))
+    if out.exists() and not ours and any(not p.name.startswith(".") for p in out.iterdir()):
+        raise InputError(f"--out {out}: is not empty and holds no sweep of ours; choose another folder")
 
 
 def _conditions(grids: Sequence[Grid]) -> list[dict[str, Any]]:

@@ -209,7 +209,8 @@ def _work(connection: Connection) -> None:
                 answer = pack({"error": str(error), "kind": "input"}, {})
             except Exception as error:  # whatever a method of the user's raises must reach the user
                 trace = traceback.format_exc()
-                answer = pack({"error": f"{type(error).__name__}: {error}", "kind": "run", "trace": trace}, {})
+                words = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+                answer = pack({"error": words, "kind": "run", "trace": trace}, {})
             connection.send_bytes(answer)
 
 

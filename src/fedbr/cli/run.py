@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ def run(
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are done
     chosen = config.load(recipe, set_, methods)
+    if unused := config.left_out(recipe, set_, methods):
+        print(f"--methods takes default parameters; the recipe's own: --set {' '.join(unused)}", file=sys.stderr)
     folder = out or Path("runs") / chosen.name
     watch = Watcher(chosen)
     try:

@@ -11,6 +11,7 @@ from torch import Tensor
 from .chain import chain
 from .data import CPU, Spec, TrainData
 from .device import autocast, default, moved
+from .errors import RunError, at_its_place
 from .method import Batch, ClientContext, Method, soft_cross_entropy
 from .method import grad as grad_of
 from .model import CohortModel, FedModel
@@ -39,9 +40,11 @@ Gradient = tuple[Tensor, ...] | list[Tensor]  # of a group's weights, in their o
 def handle(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]) -> list[tuple[Reply, Payload]]:
     """Answer one cohort's tasks; return each client's reply and new state."""
     if tasks[0].kind == "contribute":
-        return [(_contribute(job, data, task), {}) for task in tasks]  # no state changes
+        with at_its_place():
+            return [(_contribute(job, data, task), {}) for task in tasks]  # no state changes
     # For layers that draw (dropout), which train one client at a time.
-    with torch_stream(job.spec.seed, "layers", tasks[0].round, tasks[0].client), default(job.spec.device):
+    layers = torch_stream(job.spec.seed, "layers", tasks[0].round, tasks[0].client)
+    with at_its_place(), layers, default(job.spec.device):
         return _train(job, data, tasks, states)
 
 
@@ -123,7 +126,7 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
         uploads["model"] = _unstack(local.snapshot())
     for m, ctx in stack:
         if ctx.state.keys() != states[0].get(m.name, {}).keys():
-            raise ValueError(f"{m.name}: a client remembers {sorted(ctx.state)}; init_client must name the same")
+            raise RunError(f"{m.name}: a client remembers {sorted(ctx.state)}; init_client must name the same")
     memory = {m.name: _unstack(ctx.state) for m, ctx in stack if ctx.state}
     metrics = _summary(losses, local.snapshot() if job.alone else {})  # weights that nobody else will see
     return [
@@ -153,6 +156,10 @@ def _steps(
         with autocast(spec.device, spec.amp):
             for method, ctx in stack:
                 batch = method.on_batch(ctx, batch)
+                if not isinstance(batch, Batch):
+                    raise RunError(
+                        f"{method.name}.on_batch must return the batch to train on, not {type(batch).__name__}"
+                    )
         if known is None:
             with autocast(spec.device, spec.amp):
                 cross_entropy, loss = _forward(local, stack, batch)
@@ -176,8 +183,9 @@ def _forward(local: CohortModel, stack: Acting, batch: Batch) -> tuple[Tensor, T
     cross_entropy = loss = soft_cross_entropy(out.logits, batch.y)
     for method, ctx in stack:
         if (term := method.loss(ctx, batch, out)) is not None:
-            if term.shape != loss.shape:
-                raise ValueError(f"{method.name}.loss must return one value per client [C], not {term.shape}")
+            if not isinstance(term, Tensor) or term.shape != loss.shape:
+                found = f"shape {list(term.shape)}" if isinstance(term, Tensor) else type(term).__name__
+                raise RunError(f"{method.name}.loss must return one value per client, [{len(loss)}], not {found}")
             loss = loss + term
     return cross_entropy, loss
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -28,3 +32,22 @@ def unknown(what: str, name: object, allowed: Iterable[str]) -> InputError:
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return InputError(f"{what} = {name!r} is unknown; {hint}allowed: {', '.join(names) or 'none, there are no such'}")
+
+
+@contextmanager
+def at_its_place() -> Iterator[None]:
+    """Let a mistake in the user's own code, such as a hook of a method, say in one line where it is."""
+    try:
+        yield
+    except (InputError, RunError):
+        raise
+    except Exception as error:
+        known = [Path(__file__).parent.parent, *map(Path, sysconfig.get_paths().values())]
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if not any(Path(f.filename).is_relative_to(folder) for folder in known)]
+        if not own:
+            raise
+        words = " ".join(str(error).split())
+        raise RunError(
+            f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}: {type(error).__name__}: {words}"
+        ) from error

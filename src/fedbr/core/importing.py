@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import sys
@@ -20,11 +21,16 @@ def imported(name: str, where: str) -> Any:
     if here not in sys.path:
         sys.path.append(here)
     try:
-        return getattr(importlib.import_module(module), attribute)
+        found = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # whatever the module does while it is imported
-        kind = "" if isinstance(error, ImportError | AttributeError | ValueError) else f"{type(error).__name__}: "
+        kind = "" if isinstance(error, ImportError | ValueError) else f"{type(error).__name__}: "
         words = " ".join(str(error).split())
-        raise InputError(f"{where} = {name!r}: cannot import it ({kind}{words})") from error
+        raise InputError(f"{where} = {name!r}: cannot import it ({kind}{words}); looked in {here} too") from error
+    if not hasattr(found, attribute):
+        close = difflib.get_close_matches(attribute, vars(found), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"{where} = {name!r}: {found.__file__ or module} has no {attribute!r}{hint}")
+    return getattr(found, attribute)
 
 
 def source_hash(thing: Any) -> str:

@@ -9,6 +9,7 @@ dim 1 (the batch), and return one value per client.
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -229,6 +230,15 @@ def check_name(cls: type[Method]) -> None:
         )
 
 
+def _takes(hook: Callable[..., Any], wanted: inspect.Signature) -> bool:
+    """Say whether a hook can be called as the runtime calls it."""
+    try:
+        inspect.signature(hook).bind(*wanted.parameters)
+    except TypeError:
+        return False
+    return True
+
+
 def check_stack(methods: Sequence[Method]) -> None:
     """Refuse what cannot be combined, with the reason."""
     for m in methods:
@@ -239,6 +249,9 @@ def check_stack(methods: Sequence[Method]) -> None:
         for own in (n for n, thing in vars(type(m)).items() if callable(thing) and not n.startswith("_")):
             if own not in hooks and (close := difflib.get_close_matches(own, hooks, n=1, cutoff=0.75)):
                 raise InputError(f"methods: {type(m).__name__}.{own} is no hook; did you mean {close[0]!r}?")
+            if own in hooks and not _takes(getattr(type(m), own), wanted := inspect.signature(getattr(Method, own))):
+                given = ", ".join(wanted.parameters)
+                raise InputError(f"methods: {type(m).__name__}.{own} is called with ({given}), which it does not take")
     names = [m.name for m in methods]
     for name in names:
         if names.count(name) > 1:

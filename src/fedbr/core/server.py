@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .client import Job
-from .errors import Diverged, RunError
+from .errors import Diverged, RunError, at_its_place
 from .method import Method, ServerContext
 from .rng import stream
 from .wire import SHARED, Payload, Reply, State, Task
@@ -35,7 +35,9 @@ class Server:
             if not m.shares_in(round):
                 continue
             parts = [r.payload[m.name] for r in replies if m.name in r.payload]
-            if section := m.share(parts, self.job.spec, stream(self.job.spec.seed, m.name, "share", round)):
+            with at_its_place():
+                section = m.share(parts, self.job.spec, stream(self.job.spec.seed, m.name, "share", round))
+            if section:
                 self.shared[SHARED + m.name] = section
                 self.made[SHARED + m.name] = round
 
@@ -64,7 +66,8 @@ class Server:
             self._blame(round, replies, new)
         ctx = ServerContext(round, self.job.spec, replies, weights, self.params, new)
         for m in self.job.methods:
-            m.update_server(self.state[m.name], ctx)
+            with at_its_place():
+                m.update_server(self.state[m.name], ctx)
         self.params = ctx.new_params
 
     def models(self, states: Mapping[int, Payload]) -> State | list[State]:

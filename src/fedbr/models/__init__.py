@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.errors import InputError, unknown
+from ..core.errors import InputError, at_its_place, unknown
 from ..core.importing import imported
 from ..core.method import trained
 from ..core.model import FedModel
@@ -92,7 +92,8 @@ def _made(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_cla
     """Call a user's factory."""
     factory = imported(name, "model.name")
     try:
-        return factory(shape, num_classes, **options)
+        with at_its_place():
+            return factory(shape, num_classes, **options)
     except TypeError as error:
         said = ", ".join([str(shape), str(num_classes), *(f"{k}={v!r}" for k, v in options.items())])
         raise InputError(f"model.name = {name!r}: called with ({said}): {error}") from error

@@ -224,6 +224,8 @@ class ResultFolder:
             there.setdefault("train", {})["seeds"] = here["train"]["seeds"]  # more of them: what is finished stays
         if there != here:
             key, *values = next(differences(there, here))
+            if key == "compare":
+                values = [", ".join(str(stack.get("label")) for stack in side) for side in values]
             old, new = map(reprlib.repr, values)
             raise InputError(
                 f"--out {self.path}: holds another recipe ({key} is {old} there, {new} here); "
