@@ -150,7 +150,9 @@ def load_model(path: str | Path, client: int | None = None, own_code: bool = Fal
             facts = json.loads(file.metadata()["fedbr"])
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
     except (OSError, safetensors.SafetensorError, KeyError, TypeError) as error:
-        raise InputError(f"path = {str(path)!r}: not a model.safetensors of a result folder ({error})") from error
+        raise InputError(
+            f"path = {str(path)!r}: not a model.safetensors, as DIR/runs/LABEL-SEED of a result folder has ({error})"
+        ) from error
     if personal := sorted({int(name.split(".")[0].removeprefix("client")) for name in weights if name[:6] == "client"}):
         if client not in personal:
             raise InputError(f"client = {client}: every client has a model of its own; one of 0 to {personal[-1]}")

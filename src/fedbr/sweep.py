@@ -99,8 +99,10 @@ def sweep(
     ``watch`` is told of each phase and its plan, and returns who watches its rounds.
     """
     keys = [grid.key for grid in grids]
-    if not grids or len(set(keys)) < len(keys):
-        raise InputError(f"--grid {' '.join(keys)}: at least one key, and each of them once")
+    if not grids:
+        raise InputError("--grid: at least one KEY=V1,V2 is wanted, such as --grid train.lr=0.01,0.1")
+    if len(set(keys)) < len(keys):
+        raise InputError(f"--grid {' '.join(keys)}: a key is there twice")
     conditions = _conditions(grids)
     recipes = {_name(c): config.load(recipe, [*overrides, *_settings(c)], stacks) for c in conditions}
     if len(recipes) < len(conditions):

@@ -26,12 +26,24 @@ def of_stacks(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     return ["", "methods", "parameters"], cells
 
 
+def _of_methods(stacks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the parameters of a recipe's methods; where its stacks differ, all values."""
+    found: dict[str, dict[str, None]] = {}
+    for method in (method for stack in stacks for method in stack["methods"]):
+        for key, value in _flat({k: v for k, v in method.items() if k != "name"}, f"{method['name']}."):
+            found.setdefault(key, {})[value] = None
+    return {key: " and ".join(values) for key, values in found.items()}
+
+
 def of_folders(comparisons: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
     """Return the settings in which recipes differ, a column for each; stacks apart."""
     recipes = []
     for comparison in comparisons:
         recipe = comparison.results["recipe"]
         recipes.append(dict(_flat({k: v for k, v in recipe.items() if k not in ("name", "compare")})))
+    methods = [_of_methods(comparison.results["recipe"]["compare"]) for comparison in comparisons]
+    for settings, found in zip(recipes, methods, strict=True):  # of methods that more than one of the recipes has
+        settings |= {key: value for key, value in found.items() if sum(key in other for other in methods) > 1}
     keys = dict.fromkeys(key for recipe in recipes for key in recipe)
     differing = [key for key in keys if len({recipe.get(key) for recipe in recipes}) > 1]
     cells = [[key, *(recipe.get(key, "-") for recipe in recipes)] for key in differing]
