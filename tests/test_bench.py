@@ -7,6 +7,7 @@ import pytest
 
 import fedbr
 from fedbr import bench
+from fedbr.core.errors import RunError
 from fedbr.methods import METHODS, TRAFFIC
 
 
@@ -33,7 +34,7 @@ class Clumsy(fedbr.Method):
 
 def test_a_mistake_ends_the_race_and_local_runs_in_it() -> None:
     work = replace(bench.PAPER_CNN, options={"width": 0.1}, shape=(1, 8, 8), local_steps=2, batch_size=4)
-    with pytest.raises(KeyError, match="the mistake"):
+    with pytest.raises(RunError, match="in begin: KeyError: 'the mistake'"):
         bench.measure(work, 1, [("FedAvg", []), ("clumsy", [Clumsy()])])
     assert bench.measure(work, 1, [("Local", [fedbr.Local()])])[1][0].median > 0
 

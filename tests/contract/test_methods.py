@@ -296,5 +296,5 @@ def test_a_client_may_not_forget_or_invent_keys(federation: fedbr.Federation) ->
             ctx.state["new"] = torch.zeros(len(ctx.clients))
             return {}
 
-    with pytest.raises(ValueError, match=r"scatterbrain: a client remembers \['new'\]"):
+    with pytest.raises(RunError, match=r"scatterbrain: a client remembers \['new'\]"):
         Play(federation, [Scatterbrain()]).run()

@@ -210,7 +210,7 @@ def test_the_core_works_without_flower(tmp_path: Path) -> None:
         "import sys; sys.modules.update(dict.fromkeys(['flwr', 'cryptography']))\n"
         "import fedbr.deploy.server, fedbr.deploy.site, fedbr.deploy.launch\n"
         "from fedbr.cli.app import call\n"
-        "run = 'run digits --methods fedbr --workers 1 --out o --set train.rounds=1 train.local_steps=1'\n"
+        "run = 'run digits --methods fedbr --workers 1 --out o --set train.rounds=1 train.local_steps=1 fedbr.lazy=4'\n"
         "assert call(run.split()) == 0\n"
         "assert call(['flower', 'audit', 'digits']) == 0\n"
         "assert call(['flower', 'keys', 'k']) == 2"
