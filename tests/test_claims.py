@@ -42,7 +42,7 @@ def test_the_price_of_a_round_of_small_models() -> None:
     """With a margin: other programs that use the cache cost ours more than the bare loop."""
     _, (fedavg, exact, _) = bench.measure(bench.MLP, 3, bench.usual())
     assert fedavg.median <= 0.65
-    assert exact.median <= 8
+    assert exact.median <= 9.5
     _, (many, *_) = bench.measure(bench.MANY, 3, bench.usual()[:1])
     assert many.median <= 0.65
 
