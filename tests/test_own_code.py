@@ -361,4 +361,5 @@ def test_what_methods_leave_out_is_said(here: Path, capsys: pytest.CaptureFixtur
 def test_another_model_has_options_of_its_own() -> None:
     assert config.load("digits", ["model.name=mlp"]).model.options == {}
     assert config.load("digits", ["model.name=mlp", "model.width=0.5"]).model.options == {"width": 0.5}
-    assert config.load("digits", ["train.rounds=3"]).model.options == {"width": 0.25}
+    for same in ("train.rounds=3", "model.name=cnn", 'model.name="cnn"'):
+        assert config.load("digits", [same]).model.options == {"width": 0.25}

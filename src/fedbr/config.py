@@ -251,8 +251,10 @@ def left_out(name: str, overrides: Sequence[str], stacks: Sequence[str]) -> list
 def override(values: Mapping[str, Any], overrides: Sequence[str]) -> Recipe:
     """Apply ``key=value`` overrides to a recipe as it would be read, and check it."""
     changed = copy.deepcopy(dict(values))
-    if any(text.partition("=")[0].strip() == "model.name" for text in overrides):
-        changed.pop("model", None)  # another model has other options
+    model = changed.get("model")
+    named = [text.partition("=")[2] for text in overrides if text.partition("=")[0].strip() == "model.name"]
+    if named and isinstance(model, dict) and read_value(named[-1]) != model.get("name"):
+        del changed["model"]  # another model has other options
     for text in overrides:
         _set(changed, text)
     return parse(changed)
