@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import fedbr
 from fedbr.core import client
-from fedbr.core.chain import Chain, chain
+from fedbr.core.chain import Chain, _adds_the_product, chain
 from fedbr.core.method import Batch, ClientContext, soft_cross_entropy
 from fedbr.core.model import CohortModel, FedModel, Output
 
@@ -47,12 +47,44 @@ def test_to_the_bit(dtype: torch.dtype, samples: int, sizes: tuple[int, ...], sh
     expected = torch.autograd.grad(loss.sum(), list(local.groups["model"].values()))
     known = chain(local)
     assert isinstance(known, Chain)
-    cross_entropy, gradient = known(x, y)
+    cross_entropy, gradient = known.gradient(x, y)
     assert torch.equal(cross_entropy, loss)
     assert [g.shape for g in gradient] == [g.shape for g in expected]
     assert all(map(torch.equal, gradient, expected))
     assert torch.equal(x, before[0])
     assert torch.equal(y, before[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("samples", [1, 7, 64, 300, 1000])  # products over so many are not added at once
+@pytest.mark.parametrize("sizes", [(12, 5, 4), (12, 64, 1, 3), (12, 200, 200, 62)])
+def test_a_step_adds_autograds_gradient_to_the_bit(dtype: torch.dtype, samples: int, sizes: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    local = cohort(mlp(*sizes).to(dtype))
+    weights = list(local.groups["model"].values())
+    x = torch.randn(3, samples, 12, dtype=dtype)
+    y = torch.rand(3, samples, sizes[-1], dtype=dtype).softmax(-1)
+    before = x.clone(), y.clone()
+    loss = soft_cross_entropy(local(x).logits, y)
+    moves = torch.autograd.grad(loss, weights, loss.new_full((3,), -0.03))
+    expected = [(w + move).detach() for w, move in zip(weights, moves, strict=True)]
+    known = chain(local)
+    assert known is not None
+    assert torch.equal(known.step(x, y, -0.03), loss)
+    assert all(map(torch.equal, weights, expected))
+    assert torch.equal(x, before[0])
+    assert torch.equal(y, before[1])
+
+
+@pytest.mark.parametrize("samples", [8, 64, 100, 256, 1000])
+def test_a_product_is_added_in_place_only_where_that_is_product_and_sum(samples: int) -> None:
+    d, a, weight = (torch.randn(s, generator=torch.Generator().manual_seed(1)) for s in (
+        (3, 20, samples), (3, samples, 30), (3, 20, 30)))  # fmt: skip
+    same = torch.equal(weight + torch.bmm(d, a), weight.baddbmm(d, a))
+    assert _adds_the_product(d, a) is same
+    assert _adds_the_product(d, a.mT.contiguous().mT) is torch.equal(
+        weight + torch.bmm(d, a.mT.contiguous().mT), weight.baddbmm(d, a.mT.contiguous().mT)
+    )
 
 
 def frozen_bias() -> FedModel:
@@ -90,7 +122,9 @@ class Nothing(fedbr.Method):
 
 
 @pytest.mark.parametrize("more", [[], [fedbr.Mixup()], [fedbr.SCAFFOLD()], [fedbr.FedCM(), fedbr.Mixup()]], ids=str)
-@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "weight_decay": 0.01}, {"clients_per_round": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"momentum": 0.9, "weight_decay": 0.01}, {"clients_per_round": 3}, {"batch_size": 300}], ids=str
+)
 def test_runs_are_the_same_to_the_bit(
     federation: fedbr.Federation, more: list[fedbr.Method], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

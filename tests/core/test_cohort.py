@@ -33,12 +33,14 @@ def test_costs_are_those_of_torchs_own_counter(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "shape", "clients", "size"),
     [
-        ("mlp", {}, (784,), 10, 5),
+        ("mlp", {}, (784,), 10, 10),
+        ("mlp", {}, (784,), 20, 10),
+        ("mlp", {"hidden": [256]}, (784,), 10, 5),
         ("mlp", {}, (784,), 100, 13),
         ("mlp", {}, (64,), 100, 25),
         ("mlp", {}, (784,), 1000, 39),
         ("mlp", {}, (784,), 4, 4),
-        ("mlp", {}, (64,), 10, 5),
+        ("mlp", {}, (64,), 10, 10),
         ("mlp", {"hidden": [2]}, (784,), 1000, 100),
         ("mlp", {"hidden": [330, 330]}, (784,), 10, 5),
         ("mlp", {"hidden": [400, 400]}, (784,), 10, 1),
@@ -70,7 +72,8 @@ def test_the_step_is_that_of_torchs_sgd_to_the_bit(momentum: float, weight_decay
     theirs = [torch.randn(shape, generator=generator, requires_grad=True) for shape in ((5, 3), (4,))]
     ours = [p.detach().clone().requires_grad_() for p in theirs]
     torchs = torch.optim.SGD(theirs, lr=0.1, momentum=momentum, weight_decay=weight_decay, foreach=True)
-    own = SGD(ours, spec((1,), momentum=momentum, weight_decay=weight_decay))
+    own = SGD(ours, spec((1,), momentum=momentum, weight_decay=weight_decay), edited=True)
+    assert own.seed == 1
     for _ in range(6):
         grads = [torch.randn(p.shape, generator=generator) for p in theirs]
         for p, g in zip(theirs, grads, strict=True):
@@ -78,6 +81,15 @@ def test_the_step_is_that_of_torchs_sgd_to_the_bit(momentum: float, weight_decay
         torchs.step()
         own.step(grads)
         assert all(map(torch.equal, theirs, ours))
+
+
+def test_a_plain_step_adds_what_the_seed_has_scaled() -> None:
+    weights = [torch.tensor([1.0, 2.0])]
+    plain = SGD(weights, spec((1,)))
+    plain.step([plain.seed * torch.tensor([10.0, -20.0])])
+    assert weights[0].tolist() == [1 - 0.1 * 10, 2 + 0.1 * 20]
+    others = [{"momentum": 0.9}, {"weight_decay": 0.1}, {"amp": True}]
+    assert [SGD(weights, spec((1,), **more)).seed for more in others] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

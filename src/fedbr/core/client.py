@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .chain import chain
+from .chain import Chain, chain
 from .data import CPU, Spec, TrainData
 from .device import autocast, default, moved
 from .errors import RunError, at_its_place
@@ -86,12 +86,13 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
     states = [moved(state, spec.device) for state in states]
     start = received["model"]
     local = CohortModel(job.model, start, len(tasks), len(spec.shape), spec.joint)
-    optimizers = {name: SGD(list(params.values()), spec) for name, params in local.groups.items()}
+    edited = {"model"} if any(m.edits for m in job.methods) else set()
+    optimizers = {name: SGD(list(params.values()), spec, name in edited) for name, params in local.groups.items()}
 
     def descend(loss: Tensor, group: str = "model") -> None:
         # Clients share no weights: the gradient of the sum is each client's own gradient.
-        params, ones = tuple(local.groups[group].values()), loss.new_ones(loss.shape)
-        move(torch.autograd.grad(loss, params, ones, allow_unused=True, materialize_grads=True), group)
+        params, seed = tuple(local.groups[group].values()), loss.new_full(loss.shape, optimizers[group].seed)
+        move(torch.autograd.grad(loss, params, seed, allow_unused=True, materialize_grads=True), group)
 
     def move(grads: Gradient, group: str = "model") -> None:
         params = local.groups[group]
@@ -119,8 +120,16 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
         )
 
     stack = [(m, context(m)) for m in job.methods]
-    editors = [(m, ctx) for m, ctx in stack if type(m).on_grad is not Method.on_grad]
-    losses = list(_steps(local, stack, _batches(data, clients, round, spec), descend, move, spec))
+    editors = [(m, ctx) for m, ctx in stack if m.edits]
+
+    def follow(chain: Chain, batch: Batch) -> Tensor:
+        if optimizers["model"].plain:
+            return chain.step(batch.x, batch.y, optimizers["model"].seed)
+        cross_entropy, gradient = chain.gradient(batch.x, batch.y)
+        move(gradient)
+        return cross_entropy
+
+    losses = list(_steps(local, stack, _batches(data, clients, round, spec), descend, follow, spec))
     uploads = {m.name: _unstack(up) for m, ctx in stack if (up := m.finish(ctx))}
     if not job.alone:
         uploads["model"] = _unstack(local.snapshot())
@@ -143,7 +152,7 @@ def _steps(
     stack: Acting,
     batches: Iterator[Batch],
     descend: Callable[[Tensor], None],
-    move: Callable[[Gradient], None],
+    follow: Callable[[Chain, Batch], Tensor],
     spec: Spec,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Do the local steps; yield the cross-entropy and the whole loss of each, [C]."""
@@ -165,9 +174,7 @@ def _steps(
                 cross_entropy, loss = _forward(local, stack, batch)
             descend(loss)
         else:
-            cross_entropy, gradient = known(batch.x, batch.y)
-            loss = cross_entropy
-            move(gradient)
+            cross_entropy = loss = follow(known, batch)
         del batch  # the next one takes its place in memory, and in the cache
         yield cross_entropy.detach(), loss.detach()
 
@@ -219,15 +226,25 @@ def _summary(losses: Sequence[tuple[Tensor, Tensor]], weights: State) -> list[di
 
 
 class SGD:
-    """The step of torch.optim.SGD, to the bit, without what it does around the step, which small models feel."""
+    """The step of torch.optim.SGD, without what it does around the step, which small models feel.
 
-    def __init__(self, params: list[Tensor], spec: Spec) -> None:
+    A plain step (no momentum, no decay, nobody edits the gradient) only adds: the loss has been multiplied by
+    ``seed``, minus the learning rate, before its gradient was taken. Any other step is torch's to the bit.
+    """
+
+    def __init__(self, params: list[Tensor], spec: Spec, edited: bool = False) -> None:
         self.params, self.spec = params, spec
+        # In half precision so small a loss would vanish.
+        self.plain = not (edited or spec.momentum or spec.weight_decay or spec.amp)
+        self.seed = -spec.lr if self.plain else 1.0
         self.velocity: list[Tensor] = []
 
     @torch.no_grad()
     def step(self, grads: Gradient) -> None:
         spec = self.spec
+        if self.plain:
+            torch._foreach_add_(self.params, grads)
+            return
         if spec.weight_decay:
             grads = torch._foreach_add(grads, self.params, alpha=spec.weight_decay)
         if spec.momentum:

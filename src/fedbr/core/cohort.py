@@ -26,7 +26,9 @@ SMALL = 4e8
 # Of a hundred clients, 25 together take 0.8 (MLP on 8 x 8, 5e5) and 0.9 (28 x 28, batch 16, 2e6) of the time of 13;
 # with a batch of 64 (2e7) they take as long.
 TINY = 5e6
-FEW = 5  # clients that train together at least; ten of the MLP take as long, and two workers could not share them
+# Clients that train together at least. Below LIGHT ten of them: they take 0.7 (MLP on 8 x 8) to 0.95 (28 x 28, 2e7) of
+# the time of five and five, and a round is short. Above it five, so that two workers can share ten.
+LIGHT, MORE, FEW = 3e7, 10, 5
 LIMIT = 100  # more would share little more, and every client takes memory
 # Weights of a cohort that stay, with their gradients, in the part of the cache that one core gets. Beyond it small
 # batches wait for memory: on 10 samples five MLPs of 3 million weights take 1.9 of the time of one at a time; of 0.5
@@ -82,7 +84,8 @@ def choose(model: FedModel, spec: Spec, wanted: int | Literal["auto"]) -> int:
         # Enough to share the overhead; of many clients a part, to leave work for more workers.
         part = 4 if cost < TINY else 8
         room = ROOM // sum(p.numel() for p in model.parameters())
-        size = min(max(FEW, -(-spec.clients_per_round // part)), LIMIT, room) if room >= FEW else 1
+        least = MORE if cost < LIGHT else FEW
+        size = min(max(least, -(-spec.clients_per_round // part)), LIMIT, room) if room >= FEW else 1
     size = min(size, spec.clients_per_round)
     if size > 1 and (reason := _obstacle(model, spec)):
         warnings.warn(f"clients train one at a time: {reason}", RuntimeWarning, stacklevel=2)

@@ -170,6 +170,11 @@ class Method(BaseModel):
         """Return a term to add to the cross-entropy: [C]."""
         return None
 
+    @property
+    def edits(self) -> bool:
+        """Say whether ``on_grad`` changes anything; if none does, weights and gradient need not be told apart."""
+        return type(self).on_grad is not Method.on_grad
+
     def on_grad(self, ctx: ClientContext, params: State) -> None:
         """Edit ``p.grad`` in place, before the optimiser step. Only the model's own weights come here."""
 

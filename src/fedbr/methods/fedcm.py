@@ -21,8 +21,12 @@ class FedCM(Method):
 
     alpha: float = Field(0.1, gt=0, le=1, description="share of the local gradient; 1: FedAvg")
 
+    @property
+    def edits(self) -> bool:
+        return self.alpha < 1
+
     def init_server(self, model: FedModel, spec: Spec) -> State:
-        return {} if self.alpha == 1 else {k: torch.zeros_like(p) for k, p in trained(model).items()}  # Delta_0 = 0
+        return {k: torch.zeros_like(p) for k, p in trained(model).items()} if self.edits else {}  # Delta_0 = 0
 
     def broadcast(self, state: State) -> State:
         return state

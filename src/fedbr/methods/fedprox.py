@@ -18,7 +18,10 @@ class FedProx(Method):
 
     mu: float = Field(0.1, ge=0, description="weight of the proximal term; FedBR's paper tunes it in .001, .01, .1")
 
+    @property
+    def edits(self) -> bool:
+        return self.mu > 0
+
     def on_grad(self, ctx: ClientContext, params: State) -> None:
-        if self.mu:
-            for key, p in params.items():
-                grad(p).add_(p.detach() - ctx.global_params[key], alpha=self.mu)
+        for key, p in params.items():
+            grad(p).add_(p.detach() - ctx.global_params[key], alpha=self.mu)
