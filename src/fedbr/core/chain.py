@@ -1,7 +1,7 @@
 """The gradient of a chain of linear layers, written out: autograd's operations without autograd, to the bit.
 
-Several clients of a small MLP spend a fifth of a step in autograd's bookkeeping and in writing a gradient down to add it
-to the weights. If no method adds to the cross-entropy, its gradient is known; if none edits it, nobody needs to see it.
+Several clients of a small MLP spend a fifth of a step in autograd's bookkeeping and in writing down a gradient only to
+add it to the weights. If no method adds to the cross-entropy, its gradient is known; if none edits it, nobody sees it.
 """
 
 from __future__ import annotations
