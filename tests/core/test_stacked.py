@@ -1,5 +1,7 @@
 """Clients together give what each gives alone, for every layer that has a rule and for those that have none."""
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -106,3 +108,69 @@ def test_obstacles_are_seen(module: nn.Module) -> None:
     reason = obstacle(module.train(), torch.randn(3, 5))
     assert reason
     assert "\n" not in reason
+
+
+class Tied(nn.Module):
+    """One weight in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there, self.back = nn.Linear(5, 5), nn.Linear(5, 5)
+        self.back.weight = self.there.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.back(self.there(x))
+        return out
+
+
+class Recurrent(nn.Module):
+    """A module that keeps a list of its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.GRU(5, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inside(x)[1][-1]
+        return out
+
+
+ALONE = {
+    "tied weights": (Tied(), (6, 5)),
+    "a list of weights": (Recurrent(), (6, 3, 5)),
+    "batch statistics": (nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 2, bias=False)), (6, 5)),
+    "one module twice": (nn.Sequential(*[nn.Linear(5, 5)] * 2), (6, 5)),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_one_client_runs_the_module_at_its_own_weights(name: str) -> None:
+    module, shape = ALONE[name]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator)
+    state = {k: v.detach().clone() for k, v in (*module.named_parameters(), *module.named_buffers())}
+    with torch.no_grad():
+        weights = {k: v * 1.5 + 0.1 if v.is_floating_point() else v.clone() for k, v in state.items()}
+    twin = copy.deepcopy(module)
+    twin.load_state_dict(weights, strict=False)  # tied weights have one key here
+    expected = twin(x)
+    wanted = torch.autograd.grad(expected.square().sum(), list(twin.parameters()))
+
+    stacked = {k: v[None].clone() for k, v in weights.items()}
+    trained = [stacked[k].requires_grad_() for k, _ in module.named_parameters()]
+    out = run(plan(module, stacked, "", 1), x[None])[0]
+    assert torch.equal(out, expected)
+    found = torch.autograd.grad(out.square().sum(), trained)
+    assert all(torch.equal(a[0], b) for a, b in zip(found, wanted, strict=True))
+    for key, buffer in twin.named_buffers():  # what it remembers, it remembers for this client
+        assert torch.equal(stacked[key][0], buffer)
+    for key, tensor in (*module.named_parameters(), *module.named_buffers()):
+        assert torch.equal(tensor, state[key])
+
+
+def test_a_module_that_fails_keeps_its_weights() -> None:
+    module = nn.Linear(5, 4)
+    before = dict(module.named_parameters())
+    with pytest.raises(RuntimeError, match="shapes"):
+        run(plan(module, {k: v.detach()[None] for k, v in before.items()}, "", 1), torch.zeros(1, 2, 3))
+    assert all(p is before[k] for k, p in module.named_parameters())

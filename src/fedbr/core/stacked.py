@@ -7,6 +7,8 @@ usual ones fast. While images pass they are [B, C * channels, H, W]: convolution
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -140,9 +142,36 @@ def _split(x: Tensor, clients: int) -> Tensor:
 
 
 def _plain(layer: nn.Module, weights: State, x: Tensor) -> Tensor:
-    # squeeze, not [0]: its backward is a view, not a copy into zeros.
-    out: Tensor = functional_call(layer, {k: v.squeeze(0) for k, v in weights.items()}, (x.squeeze(0),))
+    """Do what functional_call does; to find the places for the weights anew in every call costs a small model more."""
+    if layer not in _PLACES:
+        _PLACES[layer] = _places(layer)
+    places = _PLACES[layer]
+    own = [holder[name] for holder, name, _ in places]
+    try:
+        for holder, name, key in places:
+            holder[name] = weights[key].squeeze(0)  # not [0]: its backward is a view, not a copy into zeros
+        out: Tensor = layer(x.squeeze(0))
+    finally:
+        for (holder, name, _), tensor in zip(places, own, strict=True):
+            holder[name] = tensor
     return out.unsqueeze(0)
+
+
+Places = list[tuple[dict[str, Any], str, str]]  # where a module keeps a tensor, as what, and under which key
+_PLACES: WeakKeyDictionary[nn.Module, Places] = WeakKeyDictionary()
+
+
+def _places(module: nn.Module) -> Places:
+    keys = {
+        id(t): key for key, t in (*module.named_parameters(), *module.named_buffers())
+    }  # one, also for tied weights
+    return [
+        (holder, name, keys[id(tensor)])
+        for part in module.modules()
+        for holder in (part._parameters, part._buffers)
+        for name, tensor in holder.items()
+        if tensor is not None
+    ]
 
 
 def _any(layer: nn.Module, weights: State, x: Tensor) -> Tensor:
