@@ -100,7 +100,8 @@ class Branch(nn.Module):
 @pytest.mark.parametrize(
     "module",
     [
-        nn.Sequential(nn.Linear(5, 5), nn.Dropout(0.5)),
+        nn.Sequential(nn.Linear(5, 5), nn.AlphaDropout(0.5)),
+        nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5, momentum=None)),
         Branch(),
     ],
 )

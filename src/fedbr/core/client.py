@@ -15,7 +15,7 @@ from .errors import RunError, at_its_place
 from .method import Batch, ClientContext, Method, soft_cross_entropy
 from .method import grad as grad_of
 from .model import CohortModel, FedModel
-from .rng import stream, torch_stream
+from .rng import layer_streams, stream
 from .wire import SHARED, Payload, Reply, State, Task
 
 
@@ -42,9 +42,9 @@ def handle(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
     if tasks[0].kind == "contribute":
         with at_its_place():
             return [(_contribute(job, data, task), {}) for task in tasks]  # no state changes
-    # For layers that draw (dropout), which train one client at a time.
-    layers = torch_stream(job.spec.seed, "layers", tasks[0].round, tasks[0].client)
-    with at_its_place(), layers, default(job.spec.device):
+    spec = job.spec
+    layers = layer_streams(spec.seed, tasks[0].round, [task.client for task in tasks], spec.device)
+    with at_its_place(), layers, default(spec.device):
         return _train(job, data, tasks, states)
 
 

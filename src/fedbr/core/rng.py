@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from hashlib import blake2b
 
 import numpy as np
@@ -19,7 +21,7 @@ def stream(seed: int, *path: str | int) -> np.random.Generator:
 @contextmanager
 def torch_stream(seed: int, *path: str | int) -> Iterator[None]:
     """Let torch's own generator (weights at the start, dropout) draw from a path, then restore it."""
-    seed = int(stream(seed, "torch", *path).integers(2**63))
+    seed = _number(seed, *path)
     # Not torch.manual_seed: it imports the compiler, two seconds, and takes two milliseconds each time.
     generators = _generators()
     states = [generator.get_state() for generator in generators]
@@ -30,6 +32,37 @@ def torch_stream(seed: int, *path: str | int) -> Iterator[None]:
     finally:
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
+
+
+_DRAWING: ContextVar[Callable[[], Sequence[torch.Generator]]] = ContextVar("generators of clients", default=tuple)
+
+
+@contextmanager
+def layer_streams(seed: int, round: int, clients: Sequence[int], device: torch.device) -> Iterator[None]:
+    """Let layers that draw (dropout) draw for every client what they would draw for it alone."""
+    if len(clients) == 1:
+        with torch_stream(seed, "layers", round, clients[0]):
+            yield
+        return
+
+    @cache  # hardly any model asks
+    def generators() -> list[torch.Generator]:
+        return [torch.Generator(device).manual_seed(_number(seed, "layers", round, c)) for c in clients]
+
+    token = _DRAWING.set(generators)
+    try:
+        yield
+    finally:
+        _DRAWING.reset(token)
+
+
+def client_generators() -> Sequence[torch.Generator]:
+    """Return the generators of the clients that train together, for layers that draw."""
+    return _DRAWING.get()()
+
+
+def _number(seed: int, *path: str | int) -> int:
+    return int(stream(seed, "torch", *path).integers(2**63))
 
 
 def _generators() -> list[torch.Generator]:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from .rng import client_generators, layer_streams
 from .wire import State
 
 Plan = list[tuple[nn.Module, State]]  # layers in order, each with its stacked weights
@@ -82,20 +83,26 @@ def obstacle(module: nn.Module, x: Tensor) -> str | None:
     keys = [k for k, p in module.named_parameters() if p.requires_grad]
     for key in keys:
         weights[key].requires_grad_()
+    singles = [{k: v[i : i + 1].clone() for k, v in weights.items()} for i in (0, 1)]
     try:
-        together = run(plan(module, weights, "", 2), torch.stack([x, x]))
-        alone = torch.cat(
-            [_plain(module, {k: v[i : i + 1].clone() for k, v in weights.items()}, x[None]) for i in (0, 1)]
-        )
+        with layer_streams(0, 0, [0, 1], x.device):
+            together = run(plan(module, weights, "", 2), torch.stack([x, x]))
+        alone = torch.cat([_alone(module, single, x[None], client) for client, single in enumerate(singles)])
         wanted = [weights[k] for k in keys]
         grads = [_gradients(out, wanted) for out in (together, alone)]
+        buffers = [(weights[k], torch.cat([single[k] for single in singles])) for k, _ in module.named_buffers()]
     except Exception as error:  # whatever a layer does under vmap, the plain module may still do alone
         if "randomness error mode" in str(error):
             return "a layer draws random numbers (dropout)"
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-    if _close([together], [alone]) and _close(*grads):
+    if _close([together], [alone]) and _close(*grads) and all(_close([a], [b]) for a, b in buffers):
         return None
     return "two clients together do not give what each gives alone (dropout, batch statistics, or a branch on data)"
+
+
+def _alone(module: nn.Module, weights: State, x: Tensor, client: int) -> Tensor:
+    with layer_streams(0, 0, [client], x.device):
+        return _plain(module, weights, x)
 
 
 def _gradients(out: Tensor, wanted: list[Tensor]) -> tuple[Tensor, ...]:
@@ -206,6 +213,36 @@ def _group_norm(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
     return F.group_norm(x, clients * layer.num_groups, scale, shift, layer.eps)
 
 
+def _batch_norm(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
+    """Channels of different clients are different channels: each client has its own statistics."""
+    assert isinstance(layer, nn.BatchNorm2d | nn.BatchNorm1d)
+    of_batch = layer.training or "running_mean" not in w
+    if layer.training and "num_batches_tracked" in w:
+        w["num_batches_tracked"] += 1
+    mean, variance, scale, shift = (
+        w[k].flatten() if k in w else None for k in ("running_mean", "running_var", "weight", "bias")
+    )  # views: statistics are remembered in their place
+    return F.batch_norm(x, mean, variance, scale, shift, of_batch, layer.momentum or 0.0, layer.eps)
+
+
+def _batch_norm_of_features(layer: nn.Module, w: State, x: Tensor) -> Tensor:
+    if x.dim() != 3:
+        return _any(layer, w, x)
+    out = _batch_norm(layer, w, x.transpose(0, 1).flatten(1), len(x))
+    return out.view(len(out), len(x), -1).transpose(0, 1)
+
+
+def _dropout(layer: nn.Module, w: State, x: Tensor) -> Tensor:
+    """Let every client draw what it would draw alone."""
+    assert isinstance(layer, nn.Dropout | nn.Dropout2d)
+    if not layer.training or layer.p in (0, 1):  # nothing to draw
+        return x * 0 if layer.training and layer.p else x
+    # numbers, or whole channels
+    shape = x.shape[1:] if type(layer) is nn.Dropout else (*x.shape[1:3], *[1] * (x.dim() - 3))
+    kept = torch.stack([x.new_empty(shape).bernoulli_(1 - layer.p, generator=g) for g in client_generators()])
+    return x * (kept / (1 - layer.p))
+
+
 def _pool(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
     out: Tensor = layer(x)
     return out
@@ -215,8 +252,15 @@ POINTWISE = {nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.EL
 IMAGE_RULES: dict[type, Callable[[nn.Module, State, Tensor, int], Tensor]] = {
     nn.Conv2d: _conv,
     nn.GroupNorm: _group_norm,
+    nn.BatchNorm2d: _batch_norm,
     nn.MaxPool2d: _pool,
     nn.AvgPool2d: _pool,
     nn.AdaptiveAvgPool2d: _pool,
 }
-RULES: dict[type, Callable[[nn.Module, State, Tensor], Tensor]] = {nn.Linear: _linear, nn.Flatten: _flatten}
+RULES: dict[type, Callable[[nn.Module, State, Tensor], Tensor]] = {
+    nn.Linear: _linear,
+    nn.Flatten: _flatten,
+    nn.BatchNorm1d: _batch_norm_of_features,
+    nn.Dropout: _dropout,
+    nn.Dropout2d: _dropout,
+}
