@@ -58,3 +58,32 @@ def test_what_cannot_be_combined_is_refused_with_the_reason() -> None:
     ):
         with pytest.raises(fedbr.InputError, match=reason):
             check_stack(methods)
+
+
+class Forgets(fedbr.Method):
+    name = "forgets"
+
+    def loss(self, ctx, batch, out):  # type: ignore[no-untyped-def]
+        out.logits.square().mean(dim=(1, 2))
+
+
+class Looks(fedbr.Method):
+    name = "looks"
+
+    def loss(self, ctx, batch, out):  # type: ignore[no-untyped-def]
+        ctx.scratch["seen"] = out.logits
+        return None  # noqa: RET501
+
+
+class Fails(fedbr.Method):
+    name = "fails"
+
+    def loss(self, ctx, batch, out):  # type: ignore[no-untyped-def]
+        raise ValueError
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loss_without_a_return_is_noticed() -> None:
+    check_stack([Looks(), Fails(), fedbr.FedBR(), fedbr.GroupDRO(), fedbr.Mixup()])
+    with pytest.warns(RuntimeWarning, match=r"^methods: Forgets\.loss has no return, so it adds no term"):
+        check_stack([Forgets()])

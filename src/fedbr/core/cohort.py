@@ -97,9 +97,8 @@ def _obstacle(model: FedModel, spec: Spec) -> str | None:
     """Try encoder, classifier and the methods' modules, in training mode, on a copy that may be spoilt."""
     trial = copy.deepcopy(model).train()
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is None for m in trial.modules()):
-        return (
-            "BatchNorm that remembers no statistics sees the batches of all clients as one"  # of models that are frozen
-        )
+        # Global models, which are the same for all, see the batches of all as one.
+        return "BatchNorm that remembers no statistics"
     # Not on a line: of three such samples a norm makes the middle one zero, where a ReLU turns on rounding.
     x = torch.arange(3 * math.prod(spec.shape), dtype=spec.dtype).sin().view(3, *spec.shape)
     with torch_stream(spec.seed, "cohort"):

@@ -8,9 +8,12 @@ dim 1 (the batch), and return one value per client.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import inspect
 import re
+import textwrap
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -244,6 +247,15 @@ def _takes(hook: Callable[..., Any], wanted: inspect.Signature) -> bool:
     return True
 
 
+def _forgets_to_return(hook: Callable[..., Any]) -> bool:
+    """Say whether a function ends without a word, as one does whose last line was forgotten."""
+    try:
+        source = ast.parse(textwrap.dedent(inspect.getsource(hook)))
+    except (OSError, TypeError, SyntaxError):  # typed in, or not written in Python
+        return False
+    return not any(isinstance(node, ast.Return | ast.Raise) for node in ast.walk(source))
+
+
 def check_stack(methods: Sequence[Method]) -> None:
     """Refuse what cannot be combined, with the reason."""
     for m in methods:
@@ -257,6 +269,9 @@ def check_stack(methods: Sequence[Method]) -> None:
             if own in hooks and not _takes(getattr(type(m), own), wanted := inspect.signature(getattr(Method, own))):
                 given = ", ".join(wanted.parameters)
                 raise InputError(f"methods: {type(m).__name__}.{own} is called with ({given}), which it does not take")
+        if type(m).loss is not Method.loss and _forgets_to_return(type(m).loss):
+            said = f"methods: {type(m).__name__}.loss has no return, so it adds no term to the cross-entropy"
+            warnings.warn(said, RuntimeWarning, stacklevel=2)
     names = [m.name for m in methods]
     for name in names:
         if names.count(name) > 1:

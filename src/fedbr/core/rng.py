@@ -39,11 +39,10 @@ _DRAWING: ContextVar[Callable[[], Sequence[torch.Generator]]] = ContextVar("gene
 
 @contextmanager
 def layer_streams(seed: int, round: int, clients: Sequence[int], device: torch.device) -> Iterator[None]:
-    """Let layers that draw (dropout) draw for every client what they would draw for it alone."""
-    if len(clients) == 1:
-        with torch_stream(seed, "layers", round, clients[0]):
-            yield
-        return
+    """Let layers that draw (dropout) draw for every client what they would draw for it alone.
+
+    Whatever else asks torch's own generator gets the numbers of the first client.
+    """
 
     @cache  # hardly any model asks
     def generators() -> list[torch.Generator]:
@@ -51,7 +50,8 @@ def layer_streams(seed: int, round: int, clients: Sequence[int], device: torch.d
 
     token = _DRAWING.set(generators)
     try:
-        yield
+        with torch_stream(seed, "layers", round, clients[0]):
+            yield
     finally:
         _DRAWING.reset(token)
 

@@ -222,7 +222,8 @@ def about(results: dict[str, Any]) -> str:
         f"{data['name']}{unseen}: {sum(runs[0]['split']['sizes']):,} samples, {count} clients{part}, "
         f"{data['partition']}{alpha}, {statistics.fmean(effective):.1f} effective classes each; "
         f"{model_words(recipe['model'])}; "
-        f"{train['rounds']} rounds of {train['local_steps']} steps of {train['batch_size']}, lr {_rates(recipe)}, "
+        f"{number(train['rounds'], 'round')} of {number(train['local_steps'], 'step')} of {train['batch_size']}, "
+        f"lr {_rates(recipe)}, "
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}{some}"
     )
 
