@@ -21,7 +21,7 @@ from .core.client import Job
 from .core.cohort import choose, has_batch_norm, joins
 from .core.data import Spec
 from .core.errors import InputError
-from .core.method import Method, check_stack
+from .core.method import Method, check_stack, forgets_its_term
 from .core.model import FedModel
 from .core.rng import torch_stream
 from .data import Federation
@@ -71,6 +71,9 @@ def assemble(model: FedModel, methods: Sequence[Method], clients: Federation, tr
                 model.extras[method.name] = extra
     model = model.to(dtype)
     models.check(model, spec.shape, spec.num_classes)
+    for name in (type(m).__name__ for m in methods if forgets_its_term(m)):
+        said = f"methods: {name}.loss has no return, so it adds no term to the cross-entropy"
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
     if has_batch_norm(model):
         warnings.warn(
             "the model has BatchNorm: its statistics are averaged over clients, which differ; GroupNorm is safer",

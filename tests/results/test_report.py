@@ -106,7 +106,7 @@ def test_the_best_of_many_is_in_the_headline_and_its_rivals_are_counted(tmp_path
     assert head[0].startswith("c reaches")
     assert head[2] == "c has the highest mean of 3 stacks."
     slow = verdicts.headline(only(make(tmp_path / "p", labels=["FedAvg", "b"], rounds=1).path).results)
-    assert slow[0] == "Neither b nor FedAvg reaches 50 % in 1 rounds."
+    assert slow[0] == "Neither b nor FedAvg reaches 50 % in 1 round."
 
 
 def test_seeds_that_differ_are_said(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import difflib
 import inspect
 import re
 import textwrap
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -247,10 +246,10 @@ def _takes(hook: Callable[..., Any], wanted: inspect.Signature) -> bool:
     return True
 
 
-def _forgets_to_return(hook: Callable[..., Any]) -> bool:
-    """Say whether a function ends without a word, as one does whose last line was forgotten."""
+def forgets_its_term(method: Method) -> bool:
+    """Say whether ``loss`` ends without a word, as one does whose last line was forgotten."""
     try:
-        source = ast.parse(textwrap.dedent(inspect.getsource(hook)))
+        source = ast.parse(textwrap.dedent(inspect.getsource(type(method).loss)))
     except (OSError, TypeError, SyntaxError):  # typed in, or not written in Python
         return False
     return not any(isinstance(node, ast.Return | ast.Raise) for node in ast.walk(source))
@@ -269,9 +268,6 @@ def check_stack(methods: Sequence[Method]) -> None:
             if own in hooks and not _takes(getattr(type(m), own), wanted := inspect.signature(getattr(Method, own))):
                 given = ", ".join(wanted.parameters)
                 raise InputError(f"methods: {type(m).__name__}.{own} is called with ({given}), which it does not take")
-        if type(m).loss is not Method.loss and _forgets_to_return(type(m).loss):
-            said = f"methods: {type(m).__name__}.loss has no return, so it adds no term to the cross-entropy"
-            warnings.warn(said, RuntimeWarning, stacklevel=2)
     names = [m.name for m in methods]
     for name in names:
         if names.count(name) > 1:

@@ -306,7 +306,7 @@ def _race(row: Row, base: Row) -> str:
     """Say who reaches the target first."""
     target = f"{row.target * 100:g} %"
     if not row.reached:
-        return f"; {target} is not reached in {row.rounds_planned} rounds"
+        return f"; {target} is not reached in {number(row.rounds_planned, 'round')}"
     if not base.reached:
         return f"; {target} in {_reached(row)} rounds, which {base.label} does not reach in {base.rounds_planned}"
     return f"; {target} in {_reached(row)} rounds against {_reached(base)} ({speed_up(row, base)})"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from .statistics import UNDECIDED, Paired, paired
-from .tables import Figure, Row, base_of, ratio, rows
+from .tables import Figure, Row, base_of, number, ratio, rows
 
 FIGURES = ("top5", "final", "worst_top5")
 
@@ -140,7 +140,7 @@ def _arrival(row: Row) -> str:
     """Say when a stack reaches the target."""
     target, figure = f"{row.target * 100:g} %", Figure.of(row.reached)
     if figure is None:
-        return f"{row.title} does not reach {target} in {row.rounds_planned} rounds"
+        return f"{row.title} does not reach {target} in {number(row.rounds_planned, 'round')}"
     some = "" if figure.count == len(row.runs) else f" on {figure.count} of {len(row.runs)} seeds"
     return f"{row.title} reaches {target} in {figure.show(0)} rounds{some}"
 
@@ -148,7 +148,8 @@ def _arrival(row: Row) -> str:
 def _race(row: Row, base: Row) -> str:
     """Say who reaches the target first, and by how much."""
     if not row.reached and not base.reached:
-        return f"Neither {row.title} nor {base.title} reaches {row.target * 100:g} % in {row.rounds_planned} rounds."
+        planned = number(row.rounds_planned, "round")
+        return f"Neither {row.title} nor {base.title} reaches {row.target * 100:g} % in {planned}."
     figure = Figure.of(base.reached)
     if figure is None:
         return f"{_arrival(row)}; {base.title} does not in {base.rounds_planned}."
