@@ -93,7 +93,8 @@ def test_the_step_is_that_of_torchs_sgd_to_the_bit(momentum: float, weight_decay
 def test_a_plain_step_adds_what_the_seed_has_scaled() -> None:
     weights = [torch.tensor([1.0, 2.0])]
     plain = SGD(weights, spec((1,)))
-    plain.step([plain.seed * torch.tensor([10.0, -20.0])])
+    plain.add([plain.seed * torch.tensor([10.0, -20.0])], [])
+    plain.add([None], [])
     assert weights[0].tolist() == [1 - 0.1 * 10, 2 + 0.1 * 20]
     others = [{"momentum": 0.9}, {"weight_decay": 0.1}, {"amp": True}]
     assert [SGD(weights, spec((1,), **more)).seed for more in others] == [1, 1, 1]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .chain import Chain, chain
+from .chain import Chain, Heard
 from .data import CPU, Spec, TrainData
 from .device import autocast, default, moved
 from .errors import RunError, at_its_place
@@ -34,7 +34,6 @@ class Job:
 
 
 Acting = Sequence[tuple[Method, ClientContext]]  # the methods in order, each with its view of the cohort
-Gradient = tuple[Tensor, ...] | list[Tensor]  # of a group's weights, in their order
 
 
 def handle(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]) -> list[tuple[Reply, Payload]]:
@@ -90,19 +89,21 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
     optimizers = {name: SGD(list(params.values()), spec, name in edited) for name, params in local.groups.items()}
 
     def descend(loss: Tensor, group: str = "model") -> None:
-        # Clients share no weights: the gradient of the sum is each client's own gradient.
-        params, seed = tuple(local.groups[group].values()), loss.new_full(loss.shape, optimizers[group].seed)
-        move(torch.autograd.grad(loss, params, seed, allow_unused=True, materialize_grads=True), group)
+        move(*local.gradient(loss, group, optimizers[group].seed), group)
 
-    def move(grads: Gradient, group: str = "model") -> None:
-        params = local.groups[group]
-        if group == "model" and editors:
-            for parameter, grad in zip(params.values(), grads, strict=True):
+    def move(grads: Sequence[Tensor | None], heard: Heard, group: str = "model") -> None:
+        optimizer, params = optimizers[group], local.groups[group]
+        if optimizer.plain:
+            optimizer.add(grads, heard)
+            return
+        whole = _whole(tuple(params.values()), grads, heard)
+        if group == "model":
+            for parameter, grad in zip(params.values(), whole, strict=True):
                 parameter.grad = grad
             for method, ctx in editors:
                 method.on_grad(ctx, params)
-            grads = tuple(grad_of(parameter) for parameter in params.values())
-        optimizers[group].step(grads)
+            whole = [grad_of(parameter) for parameter in params.values()]
+        optimizer.step(whole)
 
     def context(method: Method) -> ClientContext:
         return ClientContext(
@@ -123,10 +124,8 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
     editors = [(m, ctx) for m, ctx in stack if m.edits]
 
     def follow(chain: Chain, batch: Batch) -> Tensor:
-        if optimizers["model"].plain:
-            return chain.step(batch.x, batch.y, optimizers["model"].seed)
-        cross_entropy, gradient = chain.gradient(batch.x, batch.y)
-        move(gradient)
+        cross_entropy, found = chain.cross_entropy(batch.x, batch.y, optimizers["model"].seed)
+        move([None] * len(chain.weights), [(chain, found)])
         return cross_entropy
 
     losses = list(_steps(local, stack, _batches(data, clients, round, spec), descend, follow, spec))
@@ -160,7 +159,7 @@ def _steps(
         for method, ctx in stack:
             method.begin(ctx)
     plain = not spec.amp and all(type(m).loss is Method.loss and type(m).probe is Method.probe for m, _ in stack)
-    known = chain(local) if plain else None
+    known = local.as_chain() if plain else None
     for batch in batches:
         with autocast(spec.device, spec.amp):
             for method, ctx in stack:
@@ -225,6 +224,15 @@ def _summary(losses: Sequence[tuple[Tensor, Tensor]], weights: State) -> list[di
     return found
 
 
+def _whole(params: Sequence[Tensor], grads: Sequence[Tensor | None], heard: Heard) -> list[Tensor]:
+    """Return the gradient of each weight: what autograd returned and what it left to the chains."""
+    sums = {id(p): g for p, g in zip(params, grads, strict=True) if g is not None}
+    for chain, found in heard:
+        for p, g in zip(chain.weights, chain.gradient(found), strict=True):
+            sums[id(p)] = sums[id(p)] + g if id(p) in sums else g
+    return [sums[id(p)] if id(p) in sums else torch.zeros_like(p) for p in params]
+
+
 class SGD:
     """The step of torch.optim.SGD, without what it does around the step, which small models feel.
 
@@ -240,13 +248,19 @@ class SGD:
         self.velocity: list[Tensor] = []
 
     @torch.no_grad()
-    def step(self, grads: Gradient) -> None:
+    def add(self, grads: Sequence[Tensor | None], heard: Heard) -> None:
+        """Do a plain step."""
+        for chain, found in heard:
+            chain.add(found)
+        if pairs := [(p, g) for p, g in zip(self.params, grads, strict=True) if g is not None]:
+            torch._foreach_add_(*map(list, zip(*pairs, strict=True)))
+
+    @torch.no_grad()
+    def step(self, grads: list[Tensor]) -> None:
+        """Do any other step."""
         spec = self.spec
-        if self.plain:
-            torch._foreach_add_(self.params, grads)
-            return
         if spec.weight_decay:
-            grads = torch._foreach_add(grads, self.params, alpha=spec.weight_decay)
+            grads = list(torch._foreach_add(grads, self.params, alpha=spec.weight_decay))
         if spec.momentum:
             if self.velocity:
                 torch._foreach_mul_(self.velocity, spec.momentum)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from . import stacked
+from .chain import Chain, Found, Heard, Layer
 from .wire import State
 
 
@@ -77,6 +78,12 @@ class CohortModel:
                 self.groups.setdefault(group, {})[key] = self.weights[key].requires_grad_()
         paths = ["encoder", "classifier", *(f"extras.{name}" for name in model.extras)]
         self.plans = {path: self._plan(path, self.weights) for path in paths}
+        self.chains = [  # each with its group
+            (path[len("extras.") :] if path.startswith("extras.") else "model", layer)
+            for path, plan in self.plans.items()
+            for layer, _ in plan
+            if isinstance(layer, Chain)
+        ]
 
     def __call__(self, x: Tensor) -> Output:
         """Run [C, B, ...]; without the client axis, all clients see the same samples."""
@@ -90,6 +97,33 @@ class CohortModel:
         sizes = [x.shape[1] for x in own]
         out = self(stacked.join(own))
         return [Output(*parts) for parts in zip(*(stacked.cut(t, sizes) for t in out), strict=True)]
+
+    def gradient(self, loss: Tensor, group: str, seed: float) -> tuple[list[Tensor | None], Heard]:
+        """Return ``seed`` times the gradient of a loss [C] by a group's weights, and what chains left out of it."""
+        heard: list[tuple[Chain, Found]] = []
+        for of, chain in self.chains:
+            chain.heard = heard if of == group else []
+        try:
+            # Clients share no weights: the gradient of the sum is each client's own gradient.
+            weights, seeds = tuple(self.groups[group].values()), loss.new_full(loss.shape, seed)
+            return list(torch.autograd.grad(loss, weights, seeds, allow_unused=True)), heard
+        finally:
+            for _, chain in self.chains:
+                chain.heard = None
+
+    def as_chain(self) -> Chain | None:
+        """Return encoder and classifier as one chain, if they are one and all of it trains."""
+        links, flat = list[Layer](), self.sample_dims == 1
+        for layer, _ in (*self.plans["encoder"], *self.plans["classifier"]):
+            if isinstance(layer, Chain) and flat:
+                links += layer.layers
+            elif isinstance(layer, nn.Flatten) and stacked.makes_flat(layer):
+                flat = True
+            else:
+                return None
+        whole = Chain(links)
+        trained = list(self.groups["model"].values())
+        return whole if [*map(id, whole.weights)] == [*map(id, trained)] else None
 
     def snapshot(self) -> State:
         """Return all weights, [C, ...]."""

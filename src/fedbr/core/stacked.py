@@ -6,7 +6,7 @@ usual ones fast. While images pass they are [B, C * channels, H, W]: convolution
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from .chain import Chain, linear
 from .rng import client_generators, layer_streams
 from .wire import State
 
-Plan = list[tuple[nn.Module, State]]  # layers in order, each with its stacked weights
+Plan = list[tuple[nn.Module | Chain, State]]  # layers in order, each with its stacked weights
 
 
 class Residual(nn.Module):
@@ -39,9 +40,39 @@ class Residual(nn.Module):
 
 def plan(module: nn.Module, weights: State, prefix: str, clients: int) -> Plan:
     """List the layers to run; a single client needs no list."""
-    if type(module) is nn.Sequential and clients > 1:
-        return [step for n, m in module.named_children() for step in plan(m, weights, f"{prefix}{n}.", clients)]
-    return [(module, {k[len(prefix) :]: v for k, v in weights.items() if k.startswith(prefix)})]
+    if clients == 1:
+        return [(module, _own(weights, prefix))]
+    found: Plan = []
+    for layer, own in _layers(module, weights, prefix):
+        last = found[-1][0] if found else None
+        if type(layer) is nn.Linear and _trains(own):
+            links = [(own["weight"], own["bias"], False)]
+            if isinstance(last, Chain):
+                found[-1] = (Chain([*last.layers, *links]), {})
+            else:
+                found.append((Chain(links), {}))
+        elif type(layer) is nn.ReLU and isinstance(last, Chain):
+            *before, (weight, bias, _) = last.layers
+            found[-1] = (Chain([*before, (weight, bias, True)]), {})
+        elif type(layer) is not nn.Identity:
+            found.append((layer, own))
+    return found
+
+
+def _layers(module: nn.Module, weights: State, prefix: str) -> Iterator[tuple[nn.Module, State]]:
+    if type(module) is nn.Sequential:
+        for name, part in module.named_children():
+            yield from _layers(part, weights, f"{prefix}{name}.")
+    else:
+        yield module, _own(weights, prefix)
+
+
+def _own(weights: State, prefix: str) -> State:
+    return {k[len(prefix) :]: v for k, v in weights.items() if k.startswith(prefix)}
+
+
+def _trains(own: State) -> bool:
+    return all(k in own and own[k].requires_grad for k in ("weight", "bias"))
 
 
 def run(layers: Plan, x: Tensor) -> Tensor:
@@ -49,6 +80,7 @@ def run(layers: Plan, x: Tensor) -> Tensor:
     clients = len(x)
     if clients == 1:
         for layer, weights in layers:
+            assert isinstance(layer, nn.Module)  # one client has no chains
             x = _plain(layer, weights, x)
         return x
     x, merged = _run(layers, x, False, clients)
@@ -59,7 +91,9 @@ def _run(layers: Plan, x: Tensor, merged: bool, clients: int) -> tuple[Tensor, b
     """Run a plan on [C, B, ...], or on merged images [B, C * channels, H, W]; say which of the two came out."""
     for layer, weights in layers:
         kind = type(layer)
-        if type(layer) is Residual:
+        if isinstance(layer, Chain):
+            x, merged = layer(_split(x, clients) if merged else x), False
+        elif type(layer) is Residual:
             around, too = _run(plan(layer.shortcut, weights, "shortcut.", clients), x, merged, clients)
             x, merged = _run(plan(layer.body, weights, "body.", clients), x, merged, clients)
             x = x + (around if too is merged else _merge(around) if merged else _split(around, clients))
@@ -70,7 +104,7 @@ def _run(layers: Plan, x: Tensor, merged: bool, clients: int) -> tuple[Tensor, b
             x = IMAGE_RULES[kind](layer, weights, x, clients)
         else:
             x, merged = (_split(x, clients) if merged else x), False
-            x = RULES[kind](layer, weights, x) if kind in RULES else _any(layer, weights, x)
+            x = RULES.get(kind, _any)(layer, weights, x)
     return x, merged
 
 
@@ -189,13 +223,17 @@ def _any(layer: nn.Module, weights: State, x: Tensor) -> Tensor:
 def _linear(layer: nn.Module, w: State, x: Tensor) -> Tensor:
     if x.dim() != 3 or "bias" not in w:
         return _any(layer, w, x)
-    # Weights first: their gradient then lies in memory as they do (ten clients of an MLP: 0.73 of the time of a step).
-    return torch.baddbmm(w["bias"].unsqueeze(2), w["weight"], x.mT).mT
+    return linear(x, w["weight"], w["bias"])
 
 
 def _flatten(layer: nn.Module, w: State, x: Tensor) -> Tensor:
     assert isinstance(layer, nn.Flatten)
-    return x.flatten(2) if (layer.start_dim, layer.end_dim) == (1, -1) else _any(layer, w, x)
+    return x.flatten(2) if makes_flat(layer) else _any(layer, w, x)
+
+
+def makes_flat(layer: nn.Flatten) -> bool:
+    """Say whether it leaves one dimension of a sample."""
+    return (layer.start_dim, layer.end_dim) == (1, -1)
 
 
 def _conv(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
