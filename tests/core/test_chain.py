@@ -15,6 +15,7 @@ from fedbr.core.client import SGD, _whole
 from fedbr.core.data import Spec
 from fedbr.core.method import Batch, ClientContext, soft_cross_entropy
 from fedbr.core.model import CohortModel, FedModel, Output
+from fedbr.core.stacked import obstacle
 
 
 def cohort(model: FedModel, size: int = 3, dims: int = 1) -> CohortModel:
@@ -205,6 +206,14 @@ def test_weights_that_changed_in_between_are_noticed() -> None:
     SGD(list(local.groups["more"].values()), spec).add(grads, heard)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         local.gradient(loss, "more", 1.0)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.LeakyReLU(0.2, inplace=True), nn.SiLU(inplace=True), nn.ReLU(inplace=True)], ids=str
+)
+def test_a_layer_behind_may_work_in_place(layer: nn.Module) -> None:
+    model = FedModel(nn.Sequential(nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, 5), layer), 5, 4).double()
+    assert obstacle(model.encoder, torch.randn(4, 12, dtype=torch.float64)) is None
 
 
 def test_tokens_pass_as_samples_do() -> None:

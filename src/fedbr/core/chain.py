@@ -40,7 +40,7 @@ class Chain:
         if not torch.is_grad_enabled():
             return self._forward(x.mT)[-1].mT
         out: Tensor = _Apply.apply(self, x, *self.weights)  # type: ignore[no-untyped-call]
-        return out
+        return out.mT
 
     @torch.inference_mode()
     def cross_entropy(self, x: Tensor, y: Tensor, seed: float) -> tuple[Tensor, Found]:
@@ -91,21 +91,23 @@ class Chain:
 class _Apply(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, chain: Chain, x: Tensor, *weights: Tensor) -> Tensor:
-        passed = chain._forward(x.mT)
+        _, *inside, out = chain._forward(x.mT)
         ctx.chain = chain
-        ctx.save_for_backward(x, *passed[1:], *weights)
-        return passed[-1].mT
+        # Without a ReLU nobody needs the output again, and the next layer may work in its place.
+        ctx.save_for_backward(x, *weights, *inside, *([out] if chain.layers[-1][2] else []))
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         chain: Chain = ctx.chain
         x, *rest = ctx.saved_tensors
-        passed, weights = rest[: len(chain.layers)], rest[len(chain.layers) :]
+        weights, passed = rest[: len(chain.weights)], rest[len(chain.weights) :]
         if torch.is_grad_enabled():  # create_graph: this gradient wants a gradient of its own
             again = [t for t in (x, *weights) if t.requires_grad]
-            slopes = torch.autograd.grad(_layer_by_layer(x, weights, chain.layers), again, grad, create_graph=True)
+            out = _layer_by_layer(x, weights, chain.layers)
+            slopes = torch.autograd.grad(out, again, grad.mT, create_graph=True)
             return None, *(slopes if x.requires_grad else (None, *slopes))
-        found, d = chain._backward([x.mT, *passed], grad.mT, ctx.needs_input_grad[1])
+        found, d = chain._backward([x.mT, *passed], grad, ctx.needs_input_grad[1])
         if chain.heard is None:
             grads: Sequence[Tensor | None] = chain.gradient(found)
         else:
