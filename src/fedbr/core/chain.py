@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .device import autocasts
+
 aten = torch.ops.aten
 Layer = tuple[Tensor, Tensor, bool]  # weight [C, out, in], bias [C, out], and whether a ReLU follows
 # Of each layer what went in, [C, in, B], and the gradient of what came out, [C, out, B]: together its gradient.
@@ -35,7 +37,7 @@ class Chain:
             return self(x.flatten(1, -2)).view(*x.shape[:-1], -1)
         # Somebody will ask for the gradient at x, perhaps for that gradient's own: autograd knows what is asked for.
         # And in mixed precision it knows what to convert.
-        if (x.requires_grad and x.is_leaf) or torch.is_autocast_enabled(x.device.type):
+        if (x.requires_grad and x.is_leaf) or autocasts(x.device):
             return _layer_by_layer(x, self.weights, self.layers)
         if not torch.is_grad_enabled():
             return self._forward(x.mT)[-1].mT

@@ -56,6 +56,11 @@ def autocast(device: torch.device, amp: bool) -> AbstractContextManager[object]:
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if amp else nullcontext()
 
 
+def autocasts(device: torch.device) -> bool:
+    """Say whether somebody computes in mixed precision here."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+
+
 def default(device: torch.device) -> AbstractContextManager[object]:
     """Let what is created from nothing lie on the device; on a CPU it does anyway."""
     return nullcontext() if device.type == "cpu" else device
