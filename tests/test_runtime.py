@@ -208,7 +208,7 @@ def test_batch_norm_without_memory_would_mix_clients(federation: fedbr.Federatio
 @pytest.mark.filterwarnings("ignore:the model has BatchNorm")
 def test_statistics_that_a_rule_does_not_know_are_noticed(federation: fedbr.Federation) -> None:
     encoder = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, momentum=None))  # a mean over all batches
-    with pytest.warns(RuntimeWarning, match="one at a time: two clients together do not give"):
+    with pytest.warns(RuntimeWarning, match="one at a time: BatchNorm whose statistics are means over all batches"):
         fedbr.train(federation, fedbr.FedModel(encoder, 5, 4), rounds=1, local_steps=2)
 
 

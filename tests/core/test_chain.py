@@ -158,8 +158,10 @@ def test_what_no_loss_uses_stays() -> None:
     assert [bool(g.any()) for g in whole] == [True, True, False, False]
 
 
-def test_the_gradient_of_a_group_costs_no_other_group_anything() -> None:
+def test_the_gradient_of_a_group_costs_no_other_group_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
+    written, gradient = list[int](), Chain.gradient
+    monkeypatch.setattr(Chain, "gradient", lambda chain, found: written.append(1) or gradient(chain, found))
     local = projector()
     x = torch.randn(3, 8, 12, dtype=torch.float64)
     shown = local.extra("more", local(x).features)
@@ -169,8 +171,10 @@ def test_the_gradient_of_a_group_costs_no_other_group_anything() -> None:
         assert set(grads) == {None}
         shown = local.extra("more", local(x).features)
     assert all(chain.heard is None for _, chain in local.chains)
+    assert not written
     # Whoever asks autograd directly gets an answer, too.
     assert all(g.any() for g in torch.autograd.grad(shown.sum(), list(local.groups["more"].values())))
+    assert written
 
 
 def test_a_failure_leaves_no_ears_behind() -> None:

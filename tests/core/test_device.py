@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 import fedbr
 from fedbr.assembly import assemble, connect
@@ -20,13 +21,18 @@ from fedbr.core.testing import Piece
 from fedbr.methods import METHODS
 
 META = torch.device("meta")
+MODELS = {
+    "cnn": lambda: fedbr.models.build("cnn", {"width": 0.1}, (1, 8, 8), 4),
+    "mlp": lambda: fedbr.models.build("mlp", {"hidden": [6]}, (1, 8, 8), 4),
+    "dropout": lambda: fedbr.FedModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Dropout()), 6, 4),
+}
 STACKS = [[], *([name] for name in METHODS), ["mixup", "fedbr", "fedcm"]]
 
 
 @pytest.mark.parametrize("names", STACKS, ids=lambda names: "+".join(names) or "fedavg")
-@pytest.mark.parametrize("cohort", [1, 3])
+@pytest.mark.parametrize(("cohort", "model"), [(1, "cnn"), (3, "cnn"), (3, "mlp"), (3, "dropout")])
 def test_no_step_looks_at_a_value_or_mixes_devices(
-    names: list[str], cohort: int, monkeypatch: pytest.MonkeyPatch
+    names: list[str], cohort: int, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rounds of images: contributions, training with all hooks, testing; only the end of a round looks."""
     x = torch.randint(0, 256, (60, 1, 8, 8), dtype=torch.uint8)
@@ -34,9 +40,7 @@ def test_no_step_looks_at_a_value_or_mixes_devices(
         [(x[i::3], torch.arange(60)[i::3] % 4) for i in range(3)], test=(x, torch.arange(60) % 4)
     )
     settings = TrainConfig(local_steps=3, batch_size=4, cohort=cohort)
-    this = assemble(
-        fedbr.models.build("cnn", {"width": 0.1}, (1, 8, 8), 4), [METHODS[n]() for n in names], clients, settings, 0
-    )
+    this = assemble(MODELS[model](), [METHODS[n]() for n in names], clients, settings, 0)
     server, there = Server(this), replace(this, spec=replace(this.spec, device=META))
     backend = connect(there, clients, cohort, None)
     monkeypatch.setattr(client, "_summary", lambda losses, _: [{"loss": 0.0, "bad_step": -1.0}] * len(losses[0][0]))

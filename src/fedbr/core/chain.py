@@ -28,16 +28,16 @@ class Chain:
     def __init__(self, layers: Sequence[Layer]) -> None:
         self.layers = list(layers)
         self.weights = [t for weight, bias, _ in layers for t in (weight, bias)]
-        self._views = [(w.detach(), b.detach().unsqueeze(2), relu) for w, b, relu in layers]  # see the weights change
         self.heard: list[tuple[Chain, Found]] | None = None  # takes what is found, in place of a gradient for autograd
 
     def __call__(self, x: Tensor) -> Tensor:
         """Run [C, ..., in]."""
         if x.dim() != 3:
             return self(x.flatten(1, -2)).view(*x.shape[:-1], -1)
-        # Somebody will ask for the gradient at x, perhaps for that gradient's own: autograd knows what is asked for.
-        # And in mixed precision it knows what to convert.
-        if (x.requires_grad and x.is_leaf) or autocasts(x.device):
+        # Who made a leaf wants the gradient at x, perhaps that gradient's own, and autograd finds it with less work.
+        asked = x.requires_grad and x.is_leaf
+        # In mixed precision it knows what to convert; and torch.func cannot see into operations of one's own.
+        if asked or autocasts(x.device) or torch._C._are_functorch_transforms_active():
             return _layer_by_layer(x, self.weights, self.layers)
         if not torch.is_grad_enabled():
             return self._forward(x.mT)[-1].mT
@@ -49,7 +49,7 @@ class Chain:
         """Return the cross-entropy [C] and what gives ``seed`` times its gradient; x [C, B, ...], y [C, B, K]."""
         passed = self._forward(x.flatten(2).mT)
         log_p = passed[-1].log_softmax(dim=-2)
-        labels = y.mT.expand_as(log_p).contiguous()
+        labels = y.mT.to(log_p.dtype).expand_as(log_p).contiguous()
         cross_entropy = (log_p * labels).sum(dim=(-2, -1)) / -log_p.shape[-1]
         share = labels * _quotient(seed, -log_p.shape[-1], log_p.dtype)
         d = aten._log_softmax_backward_data(share, log_p, -2, log_p.dtype)
@@ -58,9 +58,9 @@ class Chain:
     @torch.inference_mode()
     def add(self, found: Found) -> None:
         """Add the gradient, which itself takes no memory, to the weights."""
-        for (weight, bias, _), (a, d) in zip(self._views, found, strict=True):
+        for (weight, bias, _), (a, d) in zip(self.layers, found, strict=True):
             weight.baddbmm_(d, a.mT)
-            bias += d.sum(dim=2, keepdim=True)
+            bias += d.sum(dim=2)
 
     @torch.no_grad()
     def gradient(self, found: Found) -> list[Tensor]:
@@ -70,8 +70,8 @@ class Chain:
     def _forward(self, x: Tensor) -> list[Tensor]:
         """Return what goes into each layer, and what leaves the last: [C, features, B]."""
         passed = [x]
-        for weight, bias, relu in self._views:
-            z = torch.baddbmm(bias, weight, passed[-1])
+        for weight, bias, relu in self.layers:
+            z = torch.baddbmm(bias.unsqueeze(2), weight, passed[-1])
             passed.append(z.relu_() if relu else z)
         return passed
 
@@ -79,8 +79,8 @@ class Chain:
         """Return what is found on the way back from d, the gradient of the output; if asked, all the way to x."""
         found: Found = []
         mine = False  # d belongs to whoever called
-        for i in range(len(self._views) - 1, -1, -1):
-            weight, _, relu = self._views[i]
+        for i in range(len(self.layers) - 1, -1, -1):
+            weight, _, relu = self.layers[i]
             if relu:
                 out = d if mine else torch.empty_like(d)
                 d = aten.threshold_backward.grad_input(d, passed[i + 1], 0, grad_input=out)
@@ -134,4 +134,4 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 @cache
 def _quotient(a: float, b: float, dtype: torch.dtype) -> float:
     """Return a / b, rounded as tensors round it."""
-    return (torch.tensor(a, dtype=dtype) / b).item()
+    return (torch.tensor(a, dtype=dtype, device="cpu") / b).item()

@@ -136,6 +136,7 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
         if ctx.state.keys() != states[0].get(m.name, {}).keys():
             raise RunError(f"{m.name}: a client remembers {sorted(ctx.state)}; init_client must name the same")
     memory = {m.name: _unstack(ctx.state) for m, ctx in stack if ctx.state}
+    editors.clear()  # a context has descend, which has the editors, which have contexts: they would outlive the round
     metrics = _summary(losses, local.snapshot() if job.alone else {})  # weights that nobody else will see
     return [
         (
@@ -158,6 +159,8 @@ def _steps(
     with autocast(spec.device, spec.amp):
         for method, ctx in stack:
             method.begin(ctx)
+            if any(p._backward_hooks for group in local.groups.values() for p in group.values()):
+                raise RunError(f"{method.name}: a hook on a weight may not be called; gradients are edited in on_grad")
     plain = not spec.amp and all(type(m).loss is Method.loss and type(m).probe is Method.probe for m, _ in stack)
     known = local.as_chain() if plain else None
     for batch in batches:

@@ -99,9 +99,12 @@ def choose(model: FedModel, spec: Spec, wanted: int | Literal["auto"]) -> int:
 def _obstacle(model: FedModel, spec: Spec) -> str | None:
     """Try encoder, classifier and the methods' modules, in training mode, on a copy that may be spoilt."""
     trial = copy.deepcopy(model).train()
-    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is None for m in trial.modules()):
+    norms = [m for m in trial.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if any(m.running_mean is None for m in norms):
         # Global models, which are the same for all, see the batches of all as one.
         return "BatchNorm that remembers no statistics"
+    if any(m.momentum is None for m in norms):
+        return "BatchNorm whose statistics are means over all batches"
     # Not on a line: of three such samples a norm makes the middle one zero, where a ReLU turns on rounding.
     x = torch.arange(3 * math.prod(spec.shape), dtype=spec.dtype).sin().view(3, *spec.shape)
     with torch_stream(spec.seed, "cohort"):

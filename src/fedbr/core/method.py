@@ -249,10 +249,15 @@ def _takes(hook: Callable[..., Any], wanted: inspect.Signature) -> bool:
 def forgets_its_term(method: Method) -> bool:
     """Say whether ``loss`` ends without a word, as one does whose last line was forgotten."""
     try:
-        source = ast.parse(textwrap.dedent(inspect.getsource(type(method).loss)))
+        (hook,) = ast.parse(textwrap.dedent(inspect.getsource(type(method).loss))).body
     except (OSError, TypeError, SyntaxError):  # typed in, or not written in Python
         return False
-    return not any(isinstance(node, ast.Return | ast.Raise) for node in ast.walk(source))
+    return isinstance(hook, ast.FunctionDef) and not _returns(hook)
+
+
+def _returns(node: ast.AST) -> bool:
+    inner = [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.FunctionDef | ast.Lambda | ast.ClassDef)]
+    return any(isinstance(n, ast.Return | ast.Raise) or _returns(n) for n in inner)
 
 
 def check_stack(methods: Sequence[Method]) -> None:

@@ -41,16 +41,17 @@ _DRAWING: ContextVar[Callable[[], Sequence[torch.Generator]]] = ContextVar("gene
 def layer_streams(seed: int, round: int, clients: Sequence[int], device: torch.device) -> Iterator[None]:
     """Let layers that draw (dropout) draw for every client what they would draw for it alone.
 
-    Whatever else asks torch's own generator gets the numbers of the first client.
+    A client alone draws from torch's own generator; of several, whatever else asks that one gets numbers of the round.
     """
 
     @cache  # hardly any model asks
     def generators() -> list[torch.Generator]:
-        return [torch.Generator(device).manual_seed(_number(seed, "layers", round, c)) for c in clients]
+        place = "cpu" if device.type == "meta" else device
+        return [torch.Generator(place).manual_seed(_number(seed, "layers", round, c)) for c in clients]
 
     token = _DRAWING.set(generators)
     try:
-        with torch_stream(seed, "layers", round, clients[0]):
+        with torch_stream(seed, "layers", round, clients[0] if len(clients) == 1 else "together"):
             yield
     finally:
         _DRAWING.reset(token)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from .chain import Chain, linear
+from .chain import Chain, Layer, linear
 from .rng import client_generators, layer_streams
 from .wire import State
 
@@ -43,25 +43,23 @@ def plan(module: nn.Module, weights: State, prefix: str, clients: int) -> Plan:
     if clients == 1:
         return [(module, _own(weights, prefix))]
     found: Plan = []
-    for layer, own in _layers(module, weights, prefix):
-        last = found[-1][0] if found else None
+    links: list[Layer] = []  # neighbouring linear layers so far
+    for layer, own in (*_layers(module, weights, prefix), (None, {})):
         if type(layer) is nn.Linear and _trains(own):
-            links = [(own["weight"], own["bias"], False)]
-            if isinstance(last, Chain):
-                found[-1] = (Chain([*last.layers, *links]), {})
-            else:
-                found.append((Chain(links), {}))
-        elif type(layer) is nn.ReLU and isinstance(last, Chain):
-            *before, (weight, bias, _) = last.layers
-            found[-1] = (Chain([*before, (weight, bias, True)]), {})
+            links.append((own["weight"], own["bias"], False))
+        elif type(layer) is nn.ReLU and links:
+            links[-1] = (*links[-1][:2], True)
         elif type(layer) is not nn.Identity:
-            found.append((layer, own))
+            found += [(Chain(links), {})] if links else []
+            found += [] if layer is None else [(layer, own)]
+            links = []
     return found
 
 
 def _layers(module: nn.Module, weights: State, prefix: str) -> Iterator[tuple[nn.Module, State]]:
     if type(module) is nn.Sequential:
-        for name, part in module.named_children():
+        for name, part in module._modules.items():  # named_children leaves out a layer that is there for a second time
+            assert part is not None
             yield from _layers(part, weights, f"{prefix}{name}.")
     else:
         yield module, _own(weights, prefix)
@@ -94,9 +92,10 @@ def _run(layers: Plan, x: Tensor, merged: bool, clients: int) -> tuple[Tensor, b
         if isinstance(layer, Chain):
             x, merged = layer(_split(x, clients) if merged else x), False
         elif type(layer) is Residual:
+            # In the order of the module, which matters for layers that draw.
+            inside, so = _run(plan(layer.body, weights, "body.", clients), x, merged, clients)
             around, too = _run(plan(layer.shortcut, weights, "shortcut.", clients), x, merged, clients)
-            x, merged = _run(plan(layer.body, weights, "body.", clients), x, merged, clients)
-            x = x + (around if too is merged else _merge(around) if merged else _split(around, clients))
+            x, merged = inside + (around if too is so else _merge(around) if so else _split(around, clients)), so
         elif kind in POINTWISE:
             x = layer(x)
         elif kind in IMAGE_RULES and (merged or x.dim() == 5):
@@ -125,13 +124,14 @@ def obstacle(module: nn.Module, x: Tensor) -> str | None:
         wanted = [weights[k] for k in keys]
         grads = [_gradients(out, wanted) for out in (together, alone)]
         buffers = [(weights[k], torch.cat([single[k] for single in singles])) for k, _ in module.named_buffers()]
+        same = _close([together], [alone]) and _close(*grads) and all(_same(a, b) for a, b in buffers)
     except Exception as error:  # whatever a layer does under vmap, the plain module may still do alone
         if "randomness error mode" in str(error):
             return "a layer draws random numbers (dropout)"
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-    if _close([together], [alone]) and _close(*grads) and all(_close([a], [b]) for a, b in buffers):
+    if same:
         return None
-    return "two clients together do not give what each gives alone (dropout, batch statistics, or a branch on data)"
+    return "two clients together do not give what each gives alone (something in the model draws, counts or branches)"
 
 
 def _alone(module: nn.Module, weights: State, x: Tensor, client: int) -> Tensor:
@@ -153,6 +153,11 @@ def _close(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
         return False
     scale = max((float(b.detach().abs().max()) for b in others if b.numel()), default=0.0)
     return all(bool(((a - b).abs() <= 1e-3 * scale + 1e-6).all()) for a, b in zip(some, others, strict=True))
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Compare what modules remember, which need not be numbers."""
+    return _close([a], [b]) if a.is_floating_point() and bool(b.isfinite().all()) else torch.equal(a, b)
 
 
 def join(parts: Sequence[Tensor]) -> Tensor:
@@ -188,10 +193,14 @@ def _plain(layer: nn.Module, weights: State, x: Tensor) -> Tensor:
         _PLACES[layer] = _places(layer)
     places = _PLACES[layer]
     own = [holder[name] for holder, name, _ in places]
+    given = [weights[key].squeeze(0) for _, _, key in places]  # not [0]: its backward is a view, not a copy into zeros
     try:
-        for holder, name, key in places:
-            holder[name] = weights[key].squeeze(0)  # not [0]: its backward is a view, not a copy into zeros
+        for (holder, name, _), tensor in zip(places, given, strict=True):
+            holder[name] = tensor
         out: Tensor = layer(x.squeeze(0))
+        for (holder, name, key), tensor in zip(places, given, strict=True):
+            if layer.training and holder[name] is not tensor:  # a buffer that the module has replaced
+                weights[key].data.copy_(holder[name])
     finally:
         for (holder, name, _), tensor in zip(places, own, strict=True):
             holder[name] = tensor
@@ -221,7 +230,7 @@ def _any(layer: nn.Module, weights: State, x: Tensor) -> Tensor:
 
 
 def _linear(layer: nn.Module, w: State, x: Tensor) -> Tensor:
-    if x.dim() != 3 or "bias" not in w:
+    if x.dim() != 3 or not {"weight", "bias"} <= w.keys():
         return _any(layer, w, x)
     return linear(x, w["weight"], w["bias"])
 
@@ -254,7 +263,7 @@ def _group_norm(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
 def _batch_norm(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
     """Channels of different clients are different channels: each client has its own statistics."""
     assert isinstance(layer, nn.BatchNorm2d | nn.BatchNorm1d)
-    of_batch = layer.training or "running_mean" not in w
+    of_batch = layer.training or layer.running_mean is None
     if layer.training and "num_batches_tracked" in w:
         w["num_batches_tracked"] += 1
     mean, variance, scale, shift = (
@@ -286,7 +295,7 @@ def _pool(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
     return out
 
 
-POINTWISE = {nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.Identity}
+POINTWISE = {nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU}
 IMAGE_RULES: dict[type, Callable[[nn.Module, State, Tensor, int], Tensor]] = {
     nn.Conv2d: _conv,
     nn.GroupNorm: _group_norm,

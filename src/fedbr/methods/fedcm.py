@@ -23,10 +23,10 @@ class FedCM(Method):
 
     @property
     def edits(self) -> bool:
-        return self.alpha < 1
+        return self.alpha < 1 or type(self).on_grad is not FedCM.on_grad
 
     def init_server(self, model: FedModel, spec: Spec) -> State:
-        return {k: torch.zeros_like(p) for k, p in trained(model).items()} if self.edits else {}  # Delta_0 = 0
+        return {k: torch.zeros_like(p) for k, p in trained(model).items()} if self.alpha < 1 else {}  # Delta_0 = 0
 
     def broadcast(self, state: State) -> State:
         return state

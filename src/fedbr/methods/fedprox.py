@@ -20,7 +20,7 @@ class FedProx(Method):
 
     @property
     def edits(self) -> bool:
-        return self.mu > 0
+        return self.mu > 0 or type(self).on_grad is not FedProx.on_grad
 
     def on_grad(self, ctx: ClientContext, params: State) -> None:
         for key, p in params.items():
