@@ -45,6 +45,16 @@ class Masked(nn.Module):
         return x * self.mask
 
 
+class Hides(Masked):
+    """Needs a mask that is one."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.bool)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.masked_fill(~self.mask, 0)
+
+
 REPEATED, AGAIN = nn.ReLU(), nn.Dropout(0.3)
 MODELS = {
     "a mask": [nn.Linear(6, 5), Masked(torch.bool)],
@@ -157,7 +167,7 @@ def test_methods(federation: fedbr.Federation, method: fedbr.Method) -> None:
 
 def test_frozen_weights_without_statistics_use_those_of_the_start() -> None:
     torch.manual_seed(0)
-    model = FedModel(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5)), 5, 4)
+    model = FedModel(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), Hides()), 5, 4)
     model.encoder[1].running_mean += 3  # type: ignore[index, operator]
     x, some = torch.randn(8, 6), {k: p.detach() for k, p in model.named_parameters()}
     expected = model.eval()(x).features

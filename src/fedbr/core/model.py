@@ -151,7 +151,7 @@ class CohortModel:
             if weights[key].dim() == self.weights[key].dim():
                 # What is missing (statistics, weights that do not train) is as at the start, as without a client axis.
                 rest = {k: v for k, v in self.module.weights().items() if k not in weights}
-                weights = weights | {k: v.to(weights[key]).expand(self.size, *v.shape) for k, v in rest.items()}
+                weights = weights | {k: v.to(weights[key].device).expand(self.size, *v.shape) for k, v in rest.items()}
                 plans = {path: self._plan(path, weights) for path in ("encoder", "classifier")}
                 return self._run(plans, self._own(x))
             if x.dim() == self.sample_dims + 2:  # the same weights for all clients: one large batch
