@@ -15,7 +15,7 @@ from fedbr.core.client import SGD, _whole
 from fedbr.core.data import Spec
 from fedbr.core.method import Batch, ClientContext, soft_cross_entropy
 from fedbr.core.model import CohortModel, FedModel, Output
-from fedbr.core.stacked import obstacle
+from fedbr.core.trial import obstacle
 
 
 def cohort(model: FedModel, size: int = 3, dims: int = 1) -> CohortModel:

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedbr.core.stacked import Residual, obstacle, plan, run
+from fedbr.core.stacked import Residual, plan, run
+from fedbr.core.trial import obstacle
 
 
 class Block(nn.Module):

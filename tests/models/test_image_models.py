@@ -16,7 +16,8 @@ from torch.func import functional_call
 import fedbr
 from fedbr import models
 from fedbr.core.rng import torch_stream
-from fedbr.core.stacked import obstacle, plan, run
+from fedbr.core.stacked import plan, run
+from fedbr.core.trial import obstacle
 
 TINY: dict[str, dict[str, Any]] = {
     "vgg11": {"width": 0.01},

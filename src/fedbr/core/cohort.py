@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .data import Spec
 from .model import FedModel
 from .rng import torch_stream
-from .stacked import obstacle
+from .trial import obstacle
 
 aten = torch.ops.aten
 PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm}
