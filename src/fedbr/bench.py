@@ -63,11 +63,17 @@ WORKLOADS = {"cnn": PAPER_CNN, "mlp": MLP, "mlp-1000": MANY}
 CROWD = replace(MANY, shape=(64,), batch_size=16, samples=20, clients=10_000, rounds=200)  # digits-sized samples
 
 Stacks = Sequence[tuple[str, list[Method]]]
+RELEASED = "FedBR, released sizes"  # the projector of the authors' code: twice as wide as there are features
 
 
-def usual() -> Stacks:
+def usual(work: Workload) -> Stacks:
     """Return what is timed unless something else is asked for."""
-    return [("FedAvg", []), ("FedBR", [FedBR()]), ("FedBR, lazy 10", [FedBR(lazy=10)])]
+    stacks: list[tuple[str, list[Method]]]
+    stacks = [("FedAvg", []), ("FedBR", [FedBR()]), ("FedBR, lazy 10", [FedBR(lazy=10)])]
+    if work.model == "mlp":  # the CNN has 128 features, for which both sizes are the same
+        features = work.options["hidden"][-1]
+        stacks.append((RELEASED, [FedBR(hidden=2 * features, width=features)]))
+    return stacks
 
 
 @dataclass(frozen=True)

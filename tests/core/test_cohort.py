@@ -59,6 +59,16 @@ def test_small_models_train_together(
     assert choose(model, spec(shape, clients), 3) == 3
 
 
+def test_a_heavy_module_of_a_method_leaves_work_for_a_second_worker() -> None:
+    """FedBR's projector costs more than the small model that it judges."""
+    model, facts = models.build("mlp", {}, (784,), 10), spec((784,))
+    assert choose(model, facts, "auto") == 10
+    projector = fedbr.FedBR().extra_module(model, facts)
+    assert projector is not None
+    model.extras["fedbr"] = projector
+    assert choose(model, facts, "auto") == 5
+
+
 class Hidden(nn.Module):
     """A layer that draws, where no rule looks."""
 

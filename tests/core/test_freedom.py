@@ -212,6 +212,58 @@ def test_what_another_class_edits_is_edited(federation: fedbr.Federation) -> Non
         torch.testing.assert_close(run.model.state_dict(), start.model.state_dict())
 
 
+class OwnTerm(fedbr.FedBR):
+    """Adds a term in every step, also in those in which FedBR rests."""
+
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor:
+        seen.append(batch.step)
+        term = super().loss(ctx, batch, out)
+        return out.logits.square().mean(dim=(1, 2)) + (0 if term is None else term)
+
+
+class Sleeper(fedbr.Method):
+    """A term in every other step."""
+
+    name = "sleeper"
+
+    def rests(self, step: int) -> bool:
+        return step % 2 == 1
+
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor:
+        seen.append(batch.step)
+        return out.logits.square().mean(dim=(1, 2))
+
+
+class Insomniac(Sleeper):
+    """The same, asked in every step."""
+
+    name = "sleeper"
+
+    def rests(self, step: int) -> bool:
+        return False
+
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:  # type: ignore[override]
+        return None if batch.step % 2 else super().loss(ctx, batch, out)
+
+
+seen: list[int] = []
+
+
+def test_who_rests_is_not_asked_and_nothing_else_changes(federation: fedbr.Federation) -> None:
+    options = OPTIONS | {"rounds": 1, "local_steps": 4, "cohort": 3}
+    for method, steps in ((OwnTerm(lazy=2), [0, 1, 2, 3]), (Sleeper(), [0, 2])):
+        seen.clear()
+        fedbr.train(federation, "mlp", [method], **options)
+        assert list(dict.fromkeys(seen)) == steps
+    for cohort in (1, 3):
+        for others in ([], [fedbr.Mixup(), fedbr.FedProx(mu=0.1)], [fedbr.FedNTD()]):
+            runs = [
+                fedbr.train(federation, "mlp", [*others, own], **options | {"cohort": cohort})
+                for own in (Sleeper(), Insomniac())
+            ]
+            assert all(map(torch.equal, *(run.model.state_dict().values() for run in runs)))
+
+
 def test_nothing_of_a_round_outlives_it(federation: fedbr.Federation) -> None:
     def count(rounds: int) -> int:
         gc.collect()

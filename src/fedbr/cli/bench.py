@@ -42,9 +42,7 @@ def bench(
     for name in workload:
         if name not in known:
             raise unknown("--workload", name, known)
-    stacks = timing.usual()
-    if methods:
-        stacks = [(stack.label, stack.build()) for stack in parse({"compare": compared(methods)}).compare]
+    asked = [(stack.label, stack.build()) for stack in parse({"compare": compared(methods)}).compare] if methods else []
     console = Console(stderr=True)
     found: dict[str, Any] = {"environment": environment(), "repeats": repeats, "workloads": {}}
     if not json_:
@@ -53,6 +51,7 @@ def bench(
         for name, work in works.items():
             if workload and name not in workload:
                 continue
+            stacks = asked or timing.usual(work)
             ticks = work.clients * work.local_steps * work.rounds if work.lockstep else 1
             task = progress.add_task(name, total=repeats * (len(stacks) + 1) * ticks)
             loop, ratios = timing.measure(work, repeats, stacks, lambda task=task: progress.advance(task))  # type: ignore[misc]
@@ -60,6 +59,8 @@ def bench(
             progress.stop_task(task)
             if not json_:
                 _show(found["workloads"][name], repeats)
+                if any(label == timing.RELEASED for label, _ in stacks):
+                    print("released sizes: the projector of the authors' code, 2d wide with d outputs for d features")
     if usable_cores() > 1 and ("workers" in workload or not workload):
         wall = timing.workers(replace(works["cnn"], clients=4), repeats)
         one, two = (statistics.median(wall[count]) for count in (1, 2))

@@ -161,8 +161,8 @@ def _steps(
             method.begin(ctx)
             if any(p._backward_hooks for group in local.groups.values() for p in group.values()):
                 raise RunError(f"{method.name}: a hook on a weight may not be called; gradients are edited in on_grad")
-    plain = not spec.amp and all(type(m).loss is Method.loss and type(m).probe is Method.probe for m, _ in stack)
-    known = local.as_chain() if plain else None
+    adding = [(m, ctx) for m, ctx in stack if type(m).loss is not Method.loss or type(m).probe is not Method.probe]
+    chain = None if spec.amp else local.as_chain()
     for batch in batches:
         with autocast(spec.device, spec.amp):
             for method, ctx in stack:
@@ -171,26 +171,27 @@ def _steps(
                     raise RunError(
                         f"{method.name}.on_batch must return the batch to train on, not {type(batch).__name__}"
                     )
-        if known is None:
+        acting = [(m, ctx) for m, ctx in adding if not m.rests(batch.step)]
+        if acting or chain is None:
             with autocast(spec.device, spec.amp):
-                cross_entropy, loss = _forward(local, stack, batch)
+                cross_entropy, loss = _forward(local, acting, batch)
             descend(loss)
         else:
-            cross_entropy = loss = follow(known, batch)
+            cross_entropy = loss = follow(chain, batch)
         del batch  # the next one takes its place in memory, and in the cache
         yield cross_entropy.detach(), loss.detach()
 
 
-def _forward(local: CohortModel, stack: Acting, batch: Batch) -> tuple[Tensor, Tensor]:
+def _forward(local: CohortModel, acting: Acting, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the cross-entropy of a step and, with the methods' terms, the whole loss: [C] each."""
-    probes = [(ctx, p) for method, ctx in stack if (p := method.probe(ctx, batch)) is not None]
+    probes = [(ctx, p) for method, ctx in acting if (p := method.probe(ctx, batch)) is not None]
     out, *probed = local.outputs([batch.x, *(p for _, p in probes)])
-    for _, ctx in stack:
+    for _, ctx in acting:
         ctx.probed = None
     for (ctx, _), output in zip(probes, probed, strict=True):
         ctx.probed = output
     cross_entropy = loss = soft_cross_entropy(out.logits, batch.y)
-    for method, ctx in stack:
+    for method, ctx in acting:
         if (term := method.loss(ctx, batch, out)) is not None:
             if not isinstance(term, Tensor) or term.shape != loss.shape:
                 found = f"shape {list(term.shape)}" if isinstance(term, Tensor) else type(term).__name__

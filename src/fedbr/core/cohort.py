@@ -27,7 +27,8 @@ SMALL = 4e8
 # with a batch of 64 (2e7) they take as long.
 TINY = 5e6
 # Clients that train together at least. Below LIGHT ten of them: they take 0.7 (MLP on 8 x 8) to 0.95 (28 x 28, 2e7) of
-# the time of five and five, and a round is short. Above it five, so that two workers can share ten.
+# the time of five and five, and a round is short. Above it five, so that two workers can share ten. Modules that
+# methods add count here: a projector can cost more than a small model.
 LIGHT, MORE, FEW = 3e7, 10, 5
 LIMIT = 100  # more would share little more, and every client takes memory
 # Weights of a cohort that stay, with their gradients, in the part of the cache that one core gets. Beyond it small
@@ -87,7 +88,8 @@ def choose(model: FedModel, spec: Spec, wanted: int | Literal["auto"]) -> int:
         # Enough to share the overhead; of many clients a part, to leave work for more workers.
         part = 4 if cost < TINY else 8
         room = ROOM // sum(p.numel() for p in model.parameters())
-        least = MORE if cost < LIGHT else FEW
+        added = 6 * spec.batch_size * sum(p.numel() for p in model.extras.parameters())
+        least = MORE if cost + added < LIGHT else FEW
         size = min(max(least, -(-spec.clients_per_round // part)), LIMIT, room) if room >= FEW else 1
     size = min(size, spec.clients_per_round)
     if size > 1 and (reason := _obstacle(model, spec)):

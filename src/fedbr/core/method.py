@@ -172,6 +172,10 @@ class Method(BaseModel):
         """Return a term to add to the cross-entropy: [C]."""
         return None
 
+    def rests(self, step: int) -> bool:
+        """Say whether ``probe`` and ``loss`` would return nothing in a step: then they are not asked."""
+        return False
+
     @property
     def edits(self) -> bool:
         """Say whether ``on_grad`` changes anything; if none does, weights and gradient need not be told apart."""

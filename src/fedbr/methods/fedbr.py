@@ -110,6 +110,10 @@ class FedBR(Method):
         if self._contrasts and not self._remixes and "x" in ctx.shared:
             ctx.scratch["anchor"] = ctx.model.frozen(ctx.global_params, ctx.shared["x"]).features
 
+    def rests(self, step: int) -> bool:
+        own = type(self).probe is FedBR.probe and type(self).loss is FedBR.loss
+        return own and step % self.lazy > 0
+
     def probe(self, ctx: ClientContext, batch: Batch) -> Tensor | None:
         if batch.step % self.lazy or "x" not in ctx.shared:  # nobody could contribute so far: a round of FedAvg
             return None
