@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -76,12 +77,19 @@ def test_public_names() -> None:
     assert fedbr.__all__ == [
         "Batch", "ClientContext", "DANN", "Diverged", "FedBR", "FedCM", "FedDecorr", "FedMix", "FedModel", "FedNTD",
         "FedProx", "Federation", "GroupDRO", "InputError", "Local", "Method", "Mixup", "Moon", "NaiveMix", "Output",
-        "Run", "SCAFFOLD", "ServerContext", "VHL", "diagnose", "load_model", "train",
+        "Reply", "Run", "SCAFFOLD", "ServerContext", "Spec", "State", "VHL", "diagnose", "load_model", "train",
     ]  # fmt: skip
     for name in fedbr.__all__:
         assert getattr(fedbr, name).__doc__
     with pytest.raises(AttributeError):
         fedbr.no_such_thing  # noqa: B018 - the access is the test
+
+
+def test_who_writes_a_method_finds_the_types_of_its_hooks() -> None:
+    hooks = [h for n, h in vars(fedbr.Method).items() if inspect.isfunction(h) and not n.startswith("_")]
+    said = " ".join(str(a) for hook in hooks for a in inspect.get_annotations(hook).values())
+    ours = set(re.findall(r"\b[A-Z]\w+", said)) - {"Any", "Generator", "Module", "None", "Sequence", "Tensor"}
+    assert {"Spec", "State", "Reply"} < ours <= {*fedbr.__all__}
 
 
 def test_the_round_loop_fits_on_a_few_screens() -> None:

@@ -452,6 +452,25 @@ def test_a_module_that_is_used_twice_is_refused(federation: fedbr.Federation) ->
         fedbr.train(federation, model, rounds=1)
 
 
+class Borrows(fedbr.Method):
+    """Adds a module that is the classifier, or has a weight of it."""
+
+    name: ClassVar[str] = "borrows"
+    whole: bool = False
+
+    def extra_module(self, model: fedbr.FedModel, spec: fedbr.Spec) -> nn.Module:
+        layer = nn.Linear(model.num_features, model.num_classes)
+        assert isinstance(model.classifier, nn.Linear)
+        layer.weight = model.classifier.weight
+        return model.classifier if self.whole else layer
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_weight_belongs_to_one_part_only(federation: fedbr.Federation, whole: bool) -> None:
+    with pytest.raises(fedbr.InputError, match=r"^model: classifier and borrows's own module share weights; give each"):
+        fedbr.train(federation, "mlp", [Borrows(whole=whole)], rounds=1)
+
+
 def test_a_model_that_does_not_train_is_refused_whatever_methods_add(federation: fedbr.Federation) -> None:
     model = fedbr.FedModel(nn.Linear(6, 5), 5, 4).requires_grad_(False)
     with pytest.raises(fedbr.InputError, match="no weights to train"):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .api import Run as Run
     from .api import load_model as load_model
     from .api import train as train
+    from .core.data import Spec as Spec
     from .core.errors import Diverged as Diverged
     from .core.errors import InputError as InputError
     from .core.method import Batch as Batch
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from .core.method import ServerContext as ServerContext
     from .core.model import FedModel as FedModel
     from .core.model import Output as Output
+    from .core.wire import Reply as Reply
+    from .core.wire import State as State
     from .data import Federation as Federation
     from .diagnostics import diagnose as diagnose
     from .methods import DANN as DANN
@@ -58,9 +61,12 @@ _HOME = {
     "Moon": ".methods",
     "NaiveMix": ".methods",
     "Output": ".core.model",
+    "Reply": ".core.wire",
     "Run": ".api",
     "SCAFFOLD": ".methods",
     "ServerContext": ".core.method",
+    "Spec": ".core.data",
+    "State": ".core.wire",
     "VHL": ".methods",
     "diagnose": ".diagnostics",
     "load_model": ".api",

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -103,6 +104,12 @@ def check(model: FedModel, shape: tuple[int, ...], num_classes: int) -> None:
     """Try the model on one sample: are features and logits what the methods will count on?"""
     if not trained(model):
         raise InputError("model: has no weights to train")
+    parts = {"encoder": model.encoder, "classifier": model.classifier} | {
+        f"{name}'s own module": module for name, module in model.extras.items()
+    }
+    for (a, first), (b, second) in combinations(parts.items(), 2):
+        if {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}:
+            raise InputError(f"model: {a} and {b} share weights; give each its own")
     places: dict[int, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         if any(True for _ in module.parameters(recurse=False)):
@@ -111,8 +118,6 @@ def check(model: FedModel, shape: tuple[int, ...], num_classes: int) -> None:
         raise InputError(
             f"model: {' and '.join(twice)} are one module; make two that share weights (second.weight = first.weight)"
         )
-    if {id(p) for p in model.encoder.parameters()} & {id(p) for p in model.classifier.parameters()}:
-        raise InputError("model: encoder and classifier share weights; give each its own")
     dtype = next(model.parameters()).dtype
     try:
         with torch.no_grad():
