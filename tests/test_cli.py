@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +189,49 @@ def test_a_place_where_nothing_can_be_written(capsys: pytest.CaptureFixture[str]
     assert "cannot write" in capsys.readouterr().err
 
 
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {  # what is done to a run of two rounds, and what is said
+    "no checkpoint": (
+        lambda run: (run / "checkpoint.safetensors").unlink(),
+        r"the 2 rounds .* are lost \(it is not there",
+    ),
+    "half a checkpoint": (
+        lambda run: os.truncate(run / "checkpoint.safetensors", 100),
+        "checkpoint.safetensors: cannot",
+    ),
+    "no rounds": (lambda run: (run / "metrics.jsonl").write_text(""), "metrics.jsonl lacks rounds before it"),
+    "half a round": (lambda run: os.truncate(run / "metrics.jsonl", 400), "metrics.jsonl lacks rounds before it"),
+    "other rounds": (lambda run: (run / "metrics.jsonl").write_text('{"a": 1}\n'), "metrics.jsonl lacks rounds"),
+    "no facts": (lambda run: (run / "run.json").write_text("{"), "run.json: cannot be read"),
+    "no places": (
+        lambda run: (run.parents[1] / "environment.json").write_text("{"),
+        "environment.json: cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_damaged_is_named_and_kept(damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "o"
+    line = ["run", *QUICK, "--methods", "moon", "--out", str(out), "--workers", "1"]
+    assert call(line) == 0
+    run = out / "runs" / "Moon-0"
+    wanted = (run / "model.safetensors").read_bytes()
+    harm, said = DAMAGES[damage]
+    if "round" not in damage:
+        (run / "model.safetensors").unlink()
+    harm(run)
+    before = {path: path.read_bytes() for path in (run / "metrics.jsonl", *run.glob("checkpoint*"))}
+    capsys.readouterr()
+    assert call(line) == 1
+    (complaint,) = capsys.readouterr().err.splitlines()
+    assert re.search(said, complaint)
+    assert {path: path.read_bytes() for path in before} == before
+    call(["report", str(out)])  # makes the page of what there is, or says the same in one line
+    assert len(capsys.readouterr().err.splitlines()) <= 1
+    assert call([*line, "--fresh"]) == 0
+    assert (run / "model.safetensors").read_bytes() == wanted
+
+
 def test_a_recipe_of_the_users_is_not_a_result_folder(tmp_path: Path) -> None:
     mine = tmp_path / "exp" / "recipe.toml"
     mine.parent.mkdir()
@@ -197,20 +242,35 @@ def test_a_recipe_of_the_users_is_not_a_result_folder(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
-def test_what_a_kill_during_a_fresh_start_may_leave(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_kill_during_a_fresh_start_may_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "o"
     line = ["run", *QUICK, "--methods", "fedavg", "--out", str(out), "--workers", "1"]
     assert call(line) == 0
     (out / "runs" / "notes.txt").write_text("mine")
-    run, names = out / "runs" / "FedAvg-0", ["model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "run.json"]
-    wanted = (run / "model.safetensors").read_bytes()
-    for gone in range(1, len(names) + 1):
-        for name in names[:gone]:
-            (run / name).unlink()
-        (out / "results.json").unlink(missing_ok=True)
+    run = out / "runs" / "FedAvg-0"
+    wanted, unlink = (run / "model.safetensors").read_bytes(), Path.unlink
+    kills = 0
+    for moment in range(100):
+        left = iter(range(moment))
+
+        def killed(path: Path, missing_ok: bool = False, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise SystemError("killed")
+            unlink(path, missing_ok)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "unlink", killed)
+            try:
+                call([*line, "--fresh"])
+                break
+            except SystemError:
+                kills += 1
         assert call(line) == 0
         assert (run / "model.safetensors").read_bytes() == wanted
         assert json.loads((out / "results.json").read_text())["runs"][0]["rounds"] == 2
+    assert kills > 10
     assert call([*line, "--fresh"]) == 0
     assert (run / "model.safetensors").read_bytes() == wanted
     assert (out / "runs" / "notes.txt").read_text() == "mine"
@@ -219,6 +279,7 @@ def test_what_a_kill_during_a_fresh_start_may_leave(tmp_path: Path, capsys: pyte
     capsys.readouterr()
     assert call(line) == 1
     assert "metrics.jsonl lacks rounds" in capsys.readouterr().err
+    assert call([*line, "--fresh"]) == 0
     (out / "recipe.toml").write_text((out / "recipe.toml").read_text() + "\nbroken =")
     for again in (line, ["report", str(out)]):
         assert call(again) == 2

@@ -110,7 +110,7 @@ def test_serial_and_pool_give_the_same_bits_and_resume_equals_the_whole(
     whole = Play(federation, methods(stack)).run()
     spread = Play(federation, methods(stack), pool).run()
     assert whole.same(spread)
-    folder = RunFolder(tmp_path)
+    folder = RunFolder(tmp_path, 9)
     for last in range(1, ROUNDS + 1):  # a new process each round, workers and none in turn
         play = Play(federation, methods(stack), pool if last % 2 else None)
         assert folder.resume(play.server, play.backend) == last - 1

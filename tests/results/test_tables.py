@@ -78,8 +78,19 @@ def of(stacks: dict[str, dict[int, float | None]]) -> list[str]:
 
 def test_a_base_that_is_the_best() -> None:
     head = of({"FedAvg": {0: 0.9, 1: 0.8}, "b": {0: 0.5, 1: 0.6}, "c": {0: 0.4, 1: 0.5}})
-    assert head[1].startswith("In its 5 best rounds b is 30.0 points below FedAvg")
+    assert head[0].startswith("In its 5 best rounds b is 30.0 points below FedAvg")
     assert head[2] == "FedAvg has the highest mean of 3 stacks."
+
+
+@pytest.mark.parametrize(
+    ("gain", "first"), [(0.2, "b reaches"), (-0.2, "In its 5 best"), (0.0, "In its 5 best"), (-0.001, "In its 5 best")]
+)
+def test_who_is_not_ahead_is_not_praised_for_being_early(gain: float, first: str) -> None:
+    runs = [run("FedAvg", seed, 0.6 + seed / 100, 9, []) for seed in (0, 1, 2)]
+    runs += [run("b", seed, 0.6 + seed / 100 + gain * (1 + seed / 10), 3, ["x"]) for seed in (0, 1, 2)]
+    head = verdicts.headline(compared(*runs))
+    assert head[0].startswith(first)
+    assert ("3.0× fewer" in " ".join(head)) == (gain > 0)
 
 
 def test_stacks_with_fewer_seeds_do_not_win_by_them() -> None:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, MutableMapping
 from pathlib import Path
 
-from ..core.disk import write
+from ..core.disk import reading, write
 from ..core.wire import Payload, nbytes, pack, read_part
 
 LITTLE = 2**26  # bytes; as long as there is less, everything is in memory (and in the checkpoint)
@@ -27,7 +27,9 @@ class ClientMemory(MutableMapping[int, Payload]):
     def __getitem__(self, client: int) -> Payload:
         if client in self.here:
             return self.here[client]
-        return read_part(self._file(self.filed[client][0]), str(client))
+        file = self._file(self.filed[client][0])
+        with reading(file, f"which holds the memory of client {client}"):
+            return read_part(file, str(client))
 
     def __setitem__(self, client: int, state: Payload) -> None:
         self.filed.pop(client, None)

@@ -223,7 +223,7 @@ def _summary(losses: Sequence[tuple[Tensor, Tensor]], weights: State) -> list[di
         for loss, step in zip(cross_entropy.mean(0).tolist(), first.tolist(), strict=True)
     ]
     for v in weights.values():
-        for i in torch.nonzero(~v.isfinite().flatten(1).all(dim=1)).flatten().tolist():
+        for i in torch.nonzero(~v.isfinite().reshape(len(v), -1).all(dim=1)).flatten().tolist():
             found[i]["bad_weights"] = 1.0
     return found
 

@@ -26,11 +26,23 @@ class Diverged(RunError):
         self.round, self.client, self.what = round, client, what
 
 
+# What other tools call it, where spelling would not lead there.
+ALIASES = {
+    "learning_rate": ("lr",), "epochs": ("local_steps", "rounds"), "local_epochs": ("local_steps",),
+    "num_rounds": ("rounds",), "global_rounds": ("rounds",), "communication_rounds": ("rounds",),
+    "num_clients": ("clients",), "participation": ("clients_per_round",), "batch": ("batch_size",),
+    "seed": ("seeds",), "wd": ("weight_decay",), "dataset": ("name",), "lambda": ("lam",),
+}  # fmt: skip
+
+
 def unknown(what: str, name: object, allowed: Iterable[str]) -> InputError:
     """Refuse a name, and suggest the nearest one that exists."""
     names = sorted(allowed)
-    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    folded = {other.casefold(): other for other in names}
+    close = difflib.get_close_matches(str(name).casefold(), folded, n=1, cutoff=0.5)
+    meant = next((other for other in ALIASES.get(str(name).casefold(), ()) if other in names), None)
+    meant = meant or (folded[close[0]] if close else None)
+    hint = f"did you mean {meant!r}? " if meant else ""
     return InputError(f"{what} = {name!r} is unknown; {hint}allowed: {', '.join(names) or 'none, there are no such'}")
 
 
@@ -42,7 +54,9 @@ def at_its_place() -> Iterator[None]:
     except (InputError, RunError):
         raise
     except Exception as error:
-        known = [Path(__file__).parent.parent, *map(Path, sysconfig.get_paths().values())]
+        # Not all of sysconfig's paths: the prefix may be /usr, and the user's code in /usr/src.
+        places = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+        known = [Path(__file__).parent.parent, *map(Path, places)]
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if not any(Path(f.filename).is_relative_to(folder) for folder in known)]
         if not own:

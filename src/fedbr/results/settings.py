@@ -35,12 +35,23 @@ def _of_methods(stacks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {key: " and ".join(values) for key, values in found.items()}
 
 
+def _of_training(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """Return what stacks set for themselves; where they differ, all values that were used."""
+    own = [dict(_flat(stack.get("train") or {}, "train.")) for stack in recipe["compare"]]
+    usual = dict(_flat({"train": recipe["train"]}))
+    return {
+        key: " and ".join(dict.fromkeys(stack.get(key, usual.get(key, "-")) for stack in own))
+        for key in dict.fromkeys(key for stack in own for key in stack)
+    }
+
+
 def of_folders(comparisons: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
     """Return the settings in which recipes differ, a column for each; stacks apart."""
     recipes = []
     for comparison in comparisons:
         recipe = comparison.results["recipe"]
         recipes.append(dict(_flat({k: v for k, v in recipe.items() if k not in ("name", "compare")})))
+        recipes[-1] |= _of_training(recipe)
     methods = [_of_methods(comparison.results["recipe"]["compare"]) for comparison in comparisons]
     for settings, found in zip(recipes, methods, strict=True):  # of methods that more than one of the recipes has
         settings |= {key: value for key, value in found.items() if sum(key in other for other in methods) > 1}

@@ -18,7 +18,7 @@ import torch
 from ..backends.base import Backend
 from ..backends.memory import ClientMemory
 from ..config import Recipe, Stack, stored
-from ..core.disk import write
+from ..core.disk import reading, write
 from ..core.errors import InputError, RunError
 from ..core.server import Server
 from ..core.wire import State, pack, unpack
@@ -31,21 +31,20 @@ if os.name == "nt":  # pragma: no cover
 else:
     import fcntl
 
+CLEARED = "cleared"  # the mark of a run that --fresh was removing
 MARK = "# The whole recipe as used, written by fedbr run."  # by which we know our folders
 
 
 class RunFolder:
     """One run: the rounds done so far and the state to go on from."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, rounds: int) -> None:
+        self.path, self.rounds = path, rounds
 
     @property
     def info(self) -> dict[str, Any]:
         """What is known of the run beside its rounds: split, model, cohort, divergence."""
-        file = self.path / "run.json"
-        found: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
-        return found
+        return _read_json(self.path / "run.json", {})
 
     def note(self, **facts: Any) -> None:
         """Add to ``info``."""
@@ -54,6 +53,8 @@ class RunFolder:
 
     def claim(self, content: str) -> None:
         """Refuse to go on with other samples than the run began with."""
+        if CLEARED in self.info:
+            self.clear()
         if (known := self.info.get("content", content)) != content:
             raise InputError(
                 f"{self.path}: began with other data (content {known} then, {content} now); put the files back as they "
@@ -65,7 +66,11 @@ class RunFolder:
     def finished(self) -> bool:
         """Whether there is nothing left to train: the last round is done, or the run diverged."""
         info = self.info
-        return "diverged_at" in info or (bool(info) and (self.path / "model.safetensors").exists())
+        if not info or CLEARED in info:
+            return False
+        lines = self.lines()
+        whole = bool(lines) and lines[-1]["round"] >= self.rounds and (self.path / "model.safetensors").exists()
+        return "diverged_at" in info or whole
 
     def lines(self) -> list[dict[str, Any]]:
         """Read the rounds; a line that a kill cut short is left out."""
@@ -73,9 +78,12 @@ class RunFolder:
         found = []
         for text in file.read_text("utf-8").splitlines() if file.exists() else []:
             try:
-                found.append(json.loads(text))
+                line = json.loads(text)
             except json.JSONDecodeError:
                 break
+            if not isinstance(line, dict) or "round" not in line:
+                break
+            found.append(line)
         return found
 
     def append(self, line: Mapping[str, Any]) -> None:
@@ -97,20 +105,34 @@ class RunFolder:
 
     def resume(self, server: Server, backend: Backend) -> int:
         """Go on from the checkpoint; drop what came after it. Return the last round that is done."""
-        file = self.path / "checkpoint.safetensors"
+        file, lines = self.path / "checkpoint.safetensors", self.lines()
         done: int = 0
-        if file.exists():
-            header, payloads = unpack(file.read_bytes())
-            server.restore(header, payloads)
-            here = {c: payloads[f"client/{c}"] for c in header["clients"]}
-            backend.states.restore(here, header.get("filed", []))
+        if file.exists() or len(lines) > 1:  # of one round there may be a line and no checkpoint yet
+            with reading(file, f"without which the {len(lines)} rounds that are done are lost"):
+                header, payloads = unpack(file.read_bytes())
+                server.restore(header, payloads)
+                here = {c: payloads[f"client/{c}"] for c in header["clients"]}
+                backend.states.restore(here, header.get("filed", []))
             backend.shared.update(server.shared)
             done = header["round"]
-        kept = [line for line in self.lines() if line["round"] <= done]
+        kept = [line for line in lines if line["round"] <= done]
         if [line["round"] for line in kept] != list(range(1, done + 1)):
             raise RunError(f"{self.path}: the checkpoint is at round {done}, but metrics.jsonl lacks rounds before it")
         write(self.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
         return done
+
+    def clear(self) -> None:
+        """Remove what we wrote, nothing else; what a kill leaves of it is known by its mark, and goes next time."""
+        if self.path.exists():
+            write(self.path / "run.json", dump({CLEARED: True}))
+        ClientMemory(self.path / "memory").tidy()
+        with contextlib.suppress(OSError):
+            (self.path / "memory").rmdir()
+        for name in ("model.safetensors", "checkpoint.safetensors", "checkpoint.json", "metrics.jsonl", "run.json"):
+            (self.path / name).unlink(missing_ok=True)
+            (self.path / f".{name}.new").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else's file is in it
+            self.path.rmdir()
 
     def save_model(self, models: State | list[State], facts: Mapping[str, Any]) -> None:
         """Export the global model, or each client's own, without the modules that methods added for training."""
@@ -167,7 +189,7 @@ class ResultFolder:
 
     def run(self, stack: Stack, seed: int) -> RunFolder:
         """Return the folder of one run."""
-        return RunFolder(self.path / "runs" / self.name(stack.label, seed))
+        return RunFolder(self.path / "runs" / self.name(stack.label, seed), self.recipe.train.rounds)
 
     def name(self, label: str, seed: int) -> str:
         """Name a run after its label, as far as a file name can be."""
@@ -223,12 +245,10 @@ class ResultFolder:
         if {*there.get("train", {}).get("seeds", [])} <= {*here["train"]["seeds"]}:
             there.setdefault("train", {})["seeds"] = here["train"]["seeds"]  # more of them: what is finished stays
         if there != here:
-            key, *values = next(differences(there, here))
-            if key == "compare":
-                values = [", ".join(str(stack.get("label")) for stack in side) for side in values]
-            old, new = map(reprlib.repr, values)
+            found = list(differences(there, here))
+            more = f", and {len(found) - 3} more" if len(found) > 3 else ""
             raise InputError(
-                f"--out {self.path}: holds another recipe ({key} is {old} there, {new} here); "
+                f"--out {self.path}: holds another recipe ({'; '.join(_differs(*one) for one in found[:3])}{more}); "
                 "choose another folder, or --fresh to start over"
             )
 
@@ -237,7 +257,7 @@ class ResultFolder:
         for stack in self.recipe.compare:
             code = self.recipe.code(stack)
             for run in (self.run(stack, seed) for seed in self.recipe.train.seeds) if code else ():
-                known = run.info.get("code", code)
+                known = run.info.get("code", code) if run.lines() else code  # nothing is done: nothing to protect
                 if changed := [name for name, found in code.items() if known.get(name) != found]:
                     raise InputError(
                         f"--out {self.path}: {run.path.name} was made with other code ({changed[0]} has changed); "
@@ -247,28 +267,21 @@ class ResultFolder:
     def _note_environment(self) -> None:
         """Keep where the runs began; add where they went on, if that is another place."""
         file, here = self.path / "environment.json", environment()
-        known = json.loads(file.read_text("utf-8")) if file.exists() else here
+        known = _read_json(file, here)
         later = known.pop("later", [])
         if here not in (known, *later):
             later.append(here)
         write(file, dump(known | ({"later": later} if later else {})))
 
     def _clear(self) -> None:
-        """Remove what we wrote, nothing else; in an order in which a kill leaves nothing that looks finished."""
+        """Remove what we wrote, nothing else."""
         from .diagnosis import clear  # which uses this module
 
         clear(self.path)
         for name in ("results.json", "runs.csv", "rounds.csv", "report.html", "environment.json"):
             (self.path / name).unlink(missing_ok=True)
         for run in (self.path / "runs").glob("*/"):
-            ClientMemory(run / "memory").tidy()
-            with contextlib.suppress(OSError):
-                (run / "memory").rmdir()
-            for name in ("model.safetensors", "checkpoint.safetensors", "checkpoint.json", "metrics.jsonl", "run.json"):
-                (run / name).unlink(missing_ok=True)
-                (run / f".{name}.new").unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # somebody else's file is in it
-                run.rmdir()
+            RunFolder(run, 0).clear()
         with contextlib.suppress(OSError):
             (self.path / "runs").rmdir()
 
@@ -276,6 +289,14 @@ class ResultFolder:
 def dump(value: Any) -> str:
     """Write JSON for people and programs alike."""
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _read_json(file: Path, missing: dict[str, Any]) -> dict[str, Any]:
+    if not file.exists():
+        return missing
+    with reading(file):
+        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        return found
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
@@ -324,6 +345,13 @@ def differences(a: Any, b: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]
             yield from differences(left, right, f"{key}.{i}")
     elif a != b:
         yield key, a, b
+
+
+def _differs(key: str, *values: Any) -> str:
+    if key == "compare":
+        values = tuple(", ".join(str(stack.get("label")) for stack in side) for side in values)
+    there, here = map(reprlib.repr, values)
+    return f"{key} is {there} there, {here} here"
 
 
 @contextlib.contextmanager

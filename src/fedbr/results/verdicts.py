@@ -22,7 +22,10 @@ def headline(results: dict[str, Any]) -> list[str]:
     if not gains:
         return [_alone(base, found)]
     best = max((row for row in found if row.label in gains), key=lambda row: gains[row.label].mean)
-    return [_race(*_same_seeds(best, base)), _gain(best, base), *_rank(best, base, found, gains)]
+    ahead = gains[best.label].mean > 0 and gains[best.label].verdict != UNDECIDED
+    race, gain = _race(_same_seeds(best, base), ahead), _gain(best, base)
+    # Who is not ahead is not praised for being early.
+    return [*((race, gain) if ahead else (gain, race)), *_rank(best, base, found, gains)]
 
 
 def _alone(base: Row, found: Sequence[Row]) -> str:
@@ -145,8 +148,9 @@ def _arrival(row: Row) -> str:
     return f"{row.title} reaches {target} in {figure.show(0)} rounds{some}"
 
 
-def _race(row: Row, base: Row) -> str:
-    """Say who reaches the target first, and by how much."""
+def _race(sides: Sequence[Row], ahead: bool) -> str:
+    """Say who reaches the target when and, if one is ahead in accuracy too, by how much earlier."""
+    row, base = sides
     if not row.reached and not base.reached:
         planned = number(row.rounds_planned, "round")
         return f"Neither {row.title} nor {base.title} reaches {row.target * 100:g} % in {planned}."
@@ -154,7 +158,7 @@ def _race(row: Row, base: Row) -> str:
     if figure is None:
         return f"{_arrival(row)}; {base.title} does not in {base.rounds_planned}."
     some = "" if figure.count == len(base.runs) else f" on {figure.count} of {len(base.runs)} seeds"
-    return f"{_arrival(row)}, {base.title} in {figure.show(0)}{some}{_fewer(ratio(row, base))}."
+    return f"{_arrival(row)}, {base.title} in {figure.show(0)}{some}{_fewer(ratio(row, base)) if ahead else ''}."
 
 
 def _fewer(found: tuple[str, float] | None) -> str:
@@ -197,8 +201,12 @@ def _rank(best: Row, base: Row, found: Sequence[Row], gains: Mapping[str, Paired
         lost = [row.title for row in found if row.diverged]
         why = f"{' and '.join(lost)} diverged" if lost else "not all stacks have the same seeds"
         return [f"{best.title} {said} {base.title} of what can be compared; {why}."]
-    if gains[best.label].mean < 0:
-        return [f"{base.title} has the highest mean of {len(found)} stacks."]
+    if gains[best.label].mean <= 0:
+        level = sum(pair.mean == 0 for pair in gains.values())
+        some = "all" if level == len(gains) else "one of them" if level == 1 else f"{level} of them"
+        return [
+            f"{base.title} has the highest mean of {len(found)} stacks{f'; {some} level with it' if level else ''}."
+        ]
     against = [pair for row in others if (pair := _paired(row, best, "top5"))]
     close = sum(pair.verdict == UNDECIDED for pair in against)
     some = "the other" if len(others) == 1 else f"{close} of the other {len(others)}"
