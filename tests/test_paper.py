@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
 from dataclasses import replace
@@ -25,6 +26,34 @@ PAPER = Path(__file__).parents[2] / "shared" / "paper" / "fedbr.tex"
 @pytest.fixture(autouse=True)
 def _no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FEDBR_DATA", str(tmp_path / "nothing"))
+
+
+def test_files_that_are_no_use_are_refused_and_not_replaced_by_digits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "files").mkdir()
+    monkeypatch.setenv("FEDBR_DATA", str(tmp_path / "files"))
+    assert "has no files of cifar10" in scale.recipes(TABLES["lambda"], "cpu")[0].why
+    (tmp_path / "files" / "cifar-10-binary.tar.gz").write_bytes(gzip.compress(bytes(9999))[:-20])
+    with pytest.raises(InputError, match=r"cifar-10-binary\.tar\.gz: (ends|damaged)"):
+        scale.recipes(TABLES["lambda"], "cpu")
+
+
+def test_nothing_of_the_users_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["reproduce", "lambda", "--seeds", "3", "--set", "train.rounds=1", "train.local_steps=1"]
+    short += ["--workers", "1", "--out"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "table.md").write_text("precious")
+    run = ["run", "--methods", "fedavg", "--set", "train.rounds=1", "model.name=mlp", "--out", str(tmp_path / "run")]
+    assert call(run) == 0
+    for folder in ("mine", "run", "mine/table.md"):
+        for fresh in ([], ["--fresh"]):
+            assert call([*short, str(tmp_path / folder), *fresh]) == 2
+            assert f"{folder}: is not" in capsys.readouterr().err
+    assert (tmp_path / "mine" / "table.md").read_text() == "precious"
+    for fresh in ([], [], ["--fresh"]):
+        assert call([*short, str(tmp_path / "ours"), *fresh]) == 0
+    assert (tmp_path / "ours" / "table.md").exists()
 
 
 def test_all_that_the_paper_shows_is_there() -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from fedbr import config, experiment
+from fedbr.config import Recipe
+from fedbr.core.errors import InputError
 
 RECIPE = """
 name = "resume"
@@ -131,3 +133,47 @@ def test_workers_and_a_fresh_start_change_nothing(recipe_file: Path, whole: dict
     assert outcome(tmp_path / "o") == whole
     experiment.run(recipe, tmp_path / "o", workers=2, fresh=True)
     assert outcome(tmp_path / "o") == whole
+
+
+def without(recipe: Recipe, *stacks: str) -> Recipe:
+    return recipe.model_copy(update={"compare": [stack for stack in recipe.compare if stack.label not in stacks]})
+
+
+def test_more_rounds_and_more_stacks_give_what_all_at_once_gives(
+    recipe_file: Path, whole: dict[str, Any], tmp_path: Path
+) -> None:
+    def load(*overrides: str) -> Recipe:
+        return config.load(str(recipe_file), overrides)
+
+    out = tmp_path / "o"
+    experiment.run(without(load("train.rounds=6"), "FedBR", "FedBR mixture"), out)
+    experiment.run(without(load("train.rounds=9"), "FedBR mixture"), out)
+    results = experiment.run(load(), out)
+    assert outcome(out) == whole
+    assert {run["rounds"] for run in results["runs"]} == {20}
+    for other, said in (
+        (load("train.rounds=9"), "train.rounds is 20 there, 9 here"),
+        (without(load(), "FedAvg"), "compare is 'FedAvg, FedBR, FedBR mixture' there"),
+        (load("train.rounds=30", "train.lr=0.1"), "train.lr is 0.05 there, 0.1 here"),
+    ):
+        with pytest.raises(InputError, match=said):
+            experiment.run(other, out)
+    assert outcome(out) == whole
+
+
+@pytest.mark.parametrize("how", ["train.evaluate_every=4", "train.evaluate_every=0", "train.evaluate_samples=20"])
+def test_a_last_round_that_was_tested_as_such_stays_the_last(recipe_file: Path, tmp_path: Path, how: str) -> None:
+    """Among more rounds it would not have been tested, or on fewer samples."""
+    recipes = [config.load(str(recipe_file), [how, f"train.rounds={n}"], ["fedavg"]) for n in (2, 4)]
+    experiment.run(recipes[0], tmp_path / "o")
+    with pytest.raises(InputError, match=r"train\.rounds is 2 there, 4 here"):
+        experiment.run(recipes[1], tmp_path / "o")
+
+
+def test_a_stack_that_would_rename_another_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+    """Folders are called by labels; two that a file system might not tell apart get numbers."""
+    recipe = config.load(str(recipe_file), ["train.rounds=1"], ["fedavg"])
+    experiment.run(recipe, tmp_path / "o")
+    twin = recipe.compare[0].model_copy(update={"label": "fedavg"})
+    with pytest.raises(InputError, match="compare is 'FedAvg' there, 'FedAvg, fedavg' here"):
+        experiment.run(recipe.model_copy(update={"compare": [*recipe.compare, twin]}), tmp_path / "o")

@@ -452,6 +452,29 @@ def test_a_module_that_is_used_twice_is_refused(federation: fedbr.Federation) ->
         fedbr.train(federation, model, rounds=1)
 
 
+class Scaled(nn.Module):
+    """Has a weight that is a single number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
+@pytest.mark.parametrize("cohort", [1, 3])
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(5), Scaled()], ids=["statistics", "a number"])
+@pytest.mark.filterwarnings("ignore:the model has BatchNorm")
+def test_every_kind_of_method_trains_weights_that_are_single_numbers(
+    federation: fedbr.Federation, layer: nn.Module, cohort: int
+) -> None:
+    model = fedbr.FedModel(nn.Sequential(nn.Linear(6, 5), layer), 5, 4)
+    for method in (fedbr.Local(), fedbr.SCAFFOLD(), fedbr.Moon(), fedbr.FedBR(), fedbr.FedCM(), fedbr.FedProx()):
+        run = fedbr.train(federation, model, [method], cohort=cohort, rounds=2, local_steps=3, batch_size=8)
+        assert len(run.loss) == 2
+
+
 class Borrows(fedbr.Method):
     """Adds a module that is the classifier, or has a weight of it."""
 

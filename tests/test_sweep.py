@@ -218,6 +218,21 @@ def test_fresh_forgets_the_finals_too(recipe: str, tmp_path: Path, monkeypatch: 
     assert case.best["FedProx"].values["fedprox.mu"] in (1, 10)
 
 
+def test_fresh_starts_over_whatever_the_grid_was(recipe: str, tmp_path: Path) -> None:
+    out, short = tmp_path / "o", ["train.rounds=1", "train.seeds=0"]
+    for grid in ("data.alpha=0.2,2", "data.alpha=0.3,2", "train.lr=0.01,0.02", "data.alpha=5,7"):
+        sweep(recipe, [Grid.parse(grid)], out, short, workers=1, fresh=True)
+        (out / "mine.txt").write_text("mine")
+        cases = {p.parent.parent.parent.name for p in out.glob("final/**/model.safetensors")}
+        assert cases == (
+            {f"data.alpha={v}" for v in grid.removeprefix("data.alpha=").split(",")} if "alpha" in grid else {"final"}
+        )
+    assert sorted(p.name for p in out.iterdir()) == ["final", "mine.txt", "sweep.json"]
+    with pytest.raises(InputError):  # nothing is cleared for what cannot be trained
+        sweep(recipe, [Grid.parse("data.clients=2,100000")], out, short, workers=1, fresh=True)
+    assert len(weights(out)) == 4
+
+
 def test_nothing_is_cleared_where_something_is_refused(recipe: str, tmp_path: Path) -> None:
     chosen = config.load(recipe, ["train.rounds=1", "train.seeds=0"])
     campaign.conduct([(chosen, tmp_path / "a")])

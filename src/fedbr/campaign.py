@@ -7,7 +7,7 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -88,7 +88,12 @@ def check(plan: Plan, fresh: bool = False) -> None:
     """Refuse what cannot be trained, or folders that hold something else, before anything is written or cleared."""
     for recipe, path in plan:
         ResultFolder(path, recipe).refuse(fresh)
-    for recipe, _ in plan:
+    check_stacks(recipe for recipe, _ in plan)
+
+
+def check_stacks(recipes: Iterable[Recipe]) -> None:
+    """Refuse what cannot be trained."""
+    for recipe in recipes:
         seed = recipe.train.seeds[0]
         for stack in recipe.compare:
             job(recipe.of(stack), stack, clients_of(recipe.data, seed), seed)

@@ -115,12 +115,12 @@ def sweep(
     plans = {name: (_search(recipes[name], trials[name], holdout), out / "search" / name) for name in searched}
     finals = {name: out / "final" / name for name in recipes}
     _check_folder(out)
-    campaign.check(list(plans.values()), fresh)
-    for name, r in recipes.items():
-        if fresh:
-            ResultFolder(finals[name], r).discard()
+    if fresh:
+        campaign.check_stacks([*recipes.values(), *(r for r, _ in plans.values())])
+        _discard(out, next(iter(recipes.values())))
+    campaign.check(list(plans.values()))
     with campaign.Crew(workers) as crew:
-        found = campaign.conduct(list(plans.values()), crew, fresh, watch("search", list(plans.values())))
+        found = campaign.conduct(list(plans.values()), crew, watch=watch("search", list(plans.values())))
         scored = trials | {n: _scored(trials[n], results) for n, results in zip(searched, found, strict=True)}
         best = {name: _best(scored[name], searched=name in searched) for name in recipes}
         final = [(_final(r, best[name], trials[name]), finals[name]) for name, r in recipes.items()]
@@ -140,6 +140,19 @@ def _check_folder(out: Path) -> None:
     ours = any((out / name).is_dir() for name in ("search", "final"))
     if out.exists() and not ours and any(not p.name.startswith(".") for p in out.iterdir()):
         raise InputError(f"--out {out}: is not empty and holds no sweep of ours; choose another folder")
+
+
+def _discard(out: Path, recipe: Recipe) -> None:
+    """Remove all that earlier sweeps left, whatever their grids were."""
+    for kind in ("search", "final"):
+        for file in sorted((out / kind).glob("**/recipe.toml"), reverse=True):  # those inside others first
+            ResultFolder(file.parent, recipe).discard()
+            for folder in (file.parent, *file.parent.parents):
+                if not folder.is_relative_to(out / kind) or {p.name for p in folder.iterdir()} - {".lock"}:
+                    break
+                (folder / ".lock").unlink(missing_ok=True)
+                folder.rmdir()
+    (out / "sweep.json").unlink(missing_ok=True)
 
 
 def _conditions(grids: Sequence[Grid]) -> list[dict[str, Any]]:

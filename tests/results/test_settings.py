@@ -27,3 +27,12 @@ def test_all_values_where_stacks_of_one_recipe_differ() -> None:
     second = comparison("b", [], ["fedbr", "mixup+fedbr"])
     second.results["recipe"]["compare"][1]["methods"][1]["lazy"] = 4
     assert of_folders([first, second])[1] == [["fedbr.lazy", "1", "1 and 4"]]
+
+
+def test_what_stacks_set_for_themselves_is_what_was_used() -> None:
+    first, second = (comparison(name, [], ["fedavg", "fedbr"]) for name in "ab")
+    for stack, lr in zip(second.results["recipe"]["compare"], (0.1, 0.02), strict=True):
+        stack["train"] = {"lr": lr}
+    assert of_folders([first, second])[1] == [["train.lr", "0.01", "0.1 and 0.02"]]
+    del second.results["recipe"]["compare"][1]["train"]
+    assert of_folders([first, second])[1] == [["train.lr", "0.01", "0.1 and 0.01"]]

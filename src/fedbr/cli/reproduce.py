@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import typer
 
+from ..core.errors import InputError
 from . import leave
 from .run import FRESH, SET, WORKERS
 
@@ -51,6 +53,7 @@ def reproduce(
     try:
         parts = recipes(chosen, scale, parse_seeds(seeds), set_)
         plan = [(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
+        _check_folder(folder, [path for _, path in plan])
         campaign.check(plan, fresh)
         console = plain_console()
         console.print("\n".join(text.head(chosen, parts)))
@@ -75,3 +78,12 @@ def reproduce(
     page = text.write_all(folder, chosen, outcomes)
     print(f"Results: {folder} (table.md, table.csv, table.tex)   Report: {page}")
     return 1 if any(run["diverged"] for results in found for run in results["runs"]) else 0
+
+
+def _check_folder(folder: Path, parts: Sequence[Path]) -> None:
+    """Refuse a folder that is not empty and holds no table of ours."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder}: is not a folder")
+    ours = any((part / "recipe.toml").exists() for part in parts) and not (folder / "recipe.toml").exists()
+    if folder.exists() and not ours and any(not p.name.startswith(".") for p in folder.iterdir()):
+        raise InputError(f"--out {folder}: is not empty and holds no table of ours; choose another folder")

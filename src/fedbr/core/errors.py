@@ -14,6 +14,10 @@ class InputError(ValueError):
     """The input is wrong: one line that names the key, the value and what is allowed (exit code 2)."""
 
 
+class NoFiles(InputError):
+    """The files of a data set are not there; other errors of input are about files that are."""
+
+
 class RunError(RuntimeError):
     """The run failed for a reason that the user can read (exit code 1)."""
 

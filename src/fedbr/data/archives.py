@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Self
 
-from ..core.errors import InputError
+from ..core.errors import InputError, NoFiles
 
 Members = dict[str, Callable[[], bytes]]  # name inside the archive -> how to read it
 
@@ -118,7 +118,7 @@ class Tree:
         """Find, or say what is missing."""
         found = self.find(*endings)
         if found is None:
-            raise InputError(f"{self.path}: has no {' or '.join(endings)}{self.unopened}")
+            raise NoFiles(f"{self.path}: has no {' or '.join(endings)}{self.unopened}")
         return found
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..core.data import Samples
-from ..core.errors import InputError, unknown
+from ..core.errors import InputError, NoFiles, unknown
 from ..core.rng import stream
 from .archives import Tree
 from .federation import Source
@@ -63,7 +63,8 @@ def _items(tree: Tree) -> list[Item]:
     folders = class_folders(images)
     missing = [d for d in DOMAINS if d not in folders.clients] + [c for c in CLASSES if c not in folders.classes]
     if missing or len(folders.classes) > len(CLASSES):
-        raise InputError(
+        kind = InputError if images else NoFiles
+        raise kind(
             f"{tree.path}: has no PACS, which has folders <domain>/<class> for {', '.join(DOMAINS)} and "
             f"{', '.join(CLASSES)}" + (f"; {missing[0]} is missing" if missing and images else "")
         )

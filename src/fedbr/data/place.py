@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..core.errors import InputError
+from ..core.errors import InputError, NoFiles
 from .archives import Tree
 
 PAGES = (b"<!doctype", b"<html", b"<?xml")  # how web pages begin
@@ -37,9 +37,9 @@ def opened(path: str, name: str, hint: str, has: Callable[[Tree], bool] = lambda
     root = place(path)
     if not root.exists():
         if not path and root == data_folder():
-            raise InputError(f"{name}: nothing was downloaded into {root} yet; {help_}")
+            raise NoFiles(f"{name}: nothing was downloaded into {root} yet; {help_}")
         what = "data.path" if path else "$FEDBR_DATA"
-        raise InputError(f"{what} = {str(root)!r}: there is no such file or folder; {help_}")
+        raise NoFiles(f"{what} = {str(root)!r}: there is no such file or folder; {help_}")
     with _tree(root, name, hint, help_) as tree:
         if path or root == data_folder() or has(tree):
             yield tree
@@ -49,7 +49,7 @@ def opened(path: str, name: str, hint: str, has: Callable[[Tree], bool] = lambda
             if has(tree):
                 yield tree
                 return
-    raise InputError(f"$FEDBR_DATA = {str(root)!r} has no files of {name}, nor has {data_folder()}; {help_}")
+    raise NoFiles(f"$FEDBR_DATA = {str(root)!r} has no files of {name}, nor has {data_folder()}; {help_}")
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def _tree(root: Path, name: str, hint: str, help_: str) -> Iterator[Tree]:
         try:
             yield tree
         except InputError as error:
-            raise InputError(_explained(str(error), tree.path, name, help_)) from error
+            raise type(error)(_explained(str(error), tree.path, name, help_)) from error
 
 
 def _explained(error: str, root: Path, name: str, help_: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from .. import config, data
 from ..config import Recipe
-from ..core.errors import InputError
+from ..core.errors import InputError, NoFiles
 from ..data import official
 from ..methods import METHODS
 from ..results.store import differences
@@ -134,12 +134,12 @@ def _mark(stacks: Sequence[dict[str, Any]], tuned: set[str], common: set[str]) -
 
 
 def _missing(options: Mapping[str, Any], overrides: Sequence[str]) -> str:
-    """Say why the files of a data set cannot be used; nothing if they can."""
+    """Say in which way the files of a data set are not there; nothing if they are. Refuse files that are no use."""
     if any(o.startswith("data.path=") for o in overrides):
         return ""  # whoever names a place wants those files, or to hear that they are not there
     try:
         data.DATASETS[options["name"]].load(data.DataOptions(**options))
-    except InputError as error:
+    except NoFiles as error:
         return str(error)
     return ""
 

@@ -56,7 +56,7 @@ def head(table: PaperTable, parts: Sequence[Scaled]) -> list[str]:
     for scaled in parts:
         seeds = scaled.recipe.train.seeds
         changes = "; ".join(scaled.changes) or "nothing"
-        why = f" Its files are not there: {scaled.why}" if scaled.why else ""
+        why = f" Its files are not there: {scaled.why}." if scaled.why else ""
         tests = few_tests(scaled.recipe.train.model_dump())
         more = f" {tests[0].upper()}{tests[1:]}." if tests else ""
         lines.append(f"{scaled.part.name}, {number(len(seeds), 'seed')}. Scaled: {changes}.{why}{more}")

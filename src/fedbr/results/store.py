@@ -242,8 +242,14 @@ class ResultFolder:
         here = tomllib.loads(self.recipe.to_toml())
         for stack in (*there.get("compare", []), *here["compare"]):
             stack.pop("tuned", None)  # a remark that changes no run
-        if {*there.get("train", {}).get("seeds", [])} <= {*here["train"]["seeds"]}:
-            there.setdefault("train", {})["seeds"] = here["train"]["seeds"]  # more of them: what is finished stays
+        for key in ("train", "metrics"):
+            there.setdefault(key, {})
+        if {*there["train"].get("seeds", [])} <= {*here["train"]["seeds"]}:
+            there["train"]["seeds"] = here["train"]["seeds"]  # more of them: what is finished stays
+        if self._only_adds(there.get("compare", []), here["compare"]):
+            there["compare"] = here["compare"]
+        if self._only_goes_on(there, here):
+            there["train"]["rounds"] = here["train"]["rounds"]
         if there != here:
             found = list(differences(there, here))
             more = f", and {len(found) - 3} more" if len(found) > 3 else ""
@@ -251,6 +257,20 @@ class ResultFolder:
                 f"--out {self.path}: holds another recipe ({'; '.join(_differs(*one) for one in found[:3])}{more}); "
                 "choose another folder, or --fresh to start over"
             )
+
+    def _only_adds(self, there: list[dict[str, Any]], here: list[dict[str, Any]]) -> bool:
+        """Say whether stacks came behind those that were there, whose folders are still called the same."""
+        known = [stack["label"] for stack in there]
+        before = ResultFolder(self.path, self.recipe.model_copy(update={"compare": self.recipe.compare[: len(there)]}))
+        return there == here[: len(there)] and all(before.name(label, 0) == self.name(label, 0) for label in known)
+
+    @staticmethod
+    def _only_goes_on(there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+        """Say whether rounds came behind a last one that was no other than it would be among them."""
+        train, last = here["train"], there["train"].get("rounds", 0)
+        every = (train["evaluate_every"], here["metrics"]["bias_every"] or 1)
+        usual = "evaluate_samples" not in train and all(k and last % k == 0 for k in every)
+        return usual and 0 < last < train["rounds"]
 
     def _check_code(self) -> None:
         """Refuse results that other code of the user's made: the recipe has only its name."""
