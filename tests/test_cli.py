@@ -164,7 +164,7 @@ def test_folders_that_are_not_for_us(tmp_path: Path, capsys: pytest.CaptureFixtu
     error = capsys.readouterr().err
     assert "train.lr is 0.01 there, 0.5 here" in error
     assert "--fresh" in error
-    assert call(["run", *QUICK, "--out", str(out)]) == 2  # other stacks
+    assert call(["run", *QUICK, "--methods", "fedbr", "--out", str(out)]) == 2  # other stacks
     assert tree(out) == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")

@@ -133,7 +133,7 @@ def train(
             if watch is not None:
                 watch(line)
     kept = server.models(backend.states)
-    _equip(job.model, federation.seen_as)
+    _equip(job.model, federation.seen_as | {"shape": federation.shape})
     own = [] if isinstance(kept, dict) else [_final(job.model, weights) for weights in kept]
     return Run(_final(job.model, server.params), lines, own)
 
@@ -146,10 +146,14 @@ def load_model(path: str | Path, client: int | None = None, own_code: bool = Fal
     somebody else could name anything.
     """
     try:
+        if Path(path).is_dir():
+            raise IsADirectoryError("a folder")
         with safetensors.safe_open(path, "pt") as file:
+            if "fedbr" not in (file.metadata() or {}):
+                raise ValueError("it does not say of what model")
             facts = json.loads(file.metadata()["fedbr"])
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
-    except (OSError, safetensors.SafetensorError, KeyError, TypeError) as error:
+    except (OSError, safetensors.SafetensorError, ValueError) as error:
         raise InputError(
             f"path = {str(path)!r}: not a model.safetensors, as DIR/runs/LABEL-SEED of a result folder has ({error})"
         ) from error
@@ -181,6 +185,7 @@ def _equip(model: FedModel, facts: Mapping[str, Any]) -> None:
     """Let a model see bytes as it did in training, and know what classes are called."""
     scale, shift = (torch.tensor(v) if isinstance(v, list) else v for v in (facts["scale"], facts["shift"]))
     model.bytes_seen_as, model.class_names = (scale, shift), facts["class_names"]
+    model.sample_shape = tuple(map(int, facts["shape"]))
 
 
 def _final(model: FedModel, weights: State) -> FedModel:

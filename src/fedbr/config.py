@@ -140,7 +140,15 @@ class Stack(Section):
     @classmethod
     def _named(cls, values: Any) -> Any:
         """Accept a bare name for a method with default parameters; fill in all defaults."""
-        if not isinstance(values, dict) or not isinstance(values.get("methods", []), list):
+        if not isinstance(values, dict):
+            return values
+        if not values.get("label"):
+            raise InputError(
+                "compare: every stack has a label, such as: [[compare]] label = 'FedBR' methods = ['fedbr']"
+            )
+        if isinstance(values.get("methods", []), str | dict):
+            raise InputError(f"compare.methods = {values['methods']!r}: a list is wanted, such as ['fedbr']")
+        if not isinstance(values.get("methods", []), list):
             return values
         label = values.get("label", "?")
         where = f"compare[{label}].methods"
@@ -167,13 +175,25 @@ class Stack(Section):
         return [method_table.build(m["name"], {k: v for k, v in m.items() if k != "name"}) for m in self.methods]
 
 
+def _stacks(value: Any) -> Any:
+    if isinstance(value, dict):
+        raise InputError("compare: one table where a list is wanted; write [[compare]], once for every stack")
+    return value
+
+
+def _word(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(r"\w[\w.+-]*", value):
+        raise InputError(f"name = {value!r}: letters, digits, and . + - _ behind the first are allowed")
+    return value
+
+
 class Recipe(Section):
-    name: str = Field("unnamed", pattern=r"^\w[\w.+-]*$")
+    name: Annotated[str, BeforeValidator(_word)] = "unnamed"
     data: DataConfig = Field(default_factory=DataConfig)
     model: ModelConfig = Field(default_factory=ModelConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
-    compare: list[Stack] = []
+    compare: Annotated[list[Stack], BeforeValidator(_stacks)] = []
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -185,7 +205,7 @@ class Recipe(Section):
         if self.data.clients is not None and (self.train.clients_per_round or 0) > self.data.clients:
             raise InputError(
                 f"train.clients_per_round = {self.train.clients_per_round}: there are only "
-                f"{self.data.clients} clients (data.clients)"
+                f"{self.data.clients} clients (data.clients); set both"
             )
         return self
 
@@ -288,7 +308,7 @@ def _read(name: str) -> dict[str, Any]:
         error = unknown("recipe", name, shipped())
         raise InputError(f"{error}, or a TOML file")
     try:
-        return {"name": name_of(path.stem), **tomllib.loads(path.read_text("utf-8"))}
+        return {"name": name_of(path.stem), **tomllib.loads(path.read_text("utf-8-sig"))}
     except OSError as error:
         raise InputError(f"recipe = {name!r}: cannot read it ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -300,6 +320,8 @@ def short(text: str) -> dict[str, Any]:
     known = {name.casefold(): name for name in (*method_table.METHODS, "fedavg")}  # also as tables print them
     words = [known.get(word.strip().casefold(), word.strip()) for word in text.split("+")]
     names = [n for n in words if n != "fedavg"]
+    if "," in text:
+        raise InputError(f"--methods {text!r}: stacks stand apart, as in --methods {' '.join(text.split(','))}")
     if "" in names:
         raise InputError(f"--methods {text!r}: names of methods joined by '+', such as mixup+fedbr")
     titles = [method_table.find(n, f"--methods {text!r}: method").__name__ for n in names]

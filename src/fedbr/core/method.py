@@ -98,6 +98,15 @@ class Method(BaseModel):
             except ValidationError as error:
                 raise explain(type(self), error, getattr(self, "name", type(self).__name__)) from None
 
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name.startswith("_"):
+                super().__setattr__(name, value)
+                return
+            raise AttributeError(
+                f"{type(self).__name__}.{name} cannot be set: a method holds hyper-parameters only; what is needed "
+                "later in the round goes into ctx.scratch, what a client remembers into ctx.state (see init_client)"
+            )
+
     # Before training, or before a round. No client axis.
     def check(self, spec: Spec, sizes: Sequence[int]) -> None:
         """Refuse, with an InputError, clients that the method cannot train; ``sizes`` counts their distinct samples."""

@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from . import stacked
 from .chain import Chain, Found, Heard, Layer
+from .errors import InputError
 from .wire import State
 
 
@@ -34,6 +35,7 @@ class FedModel(nn.Module):
         self.num_classes = num_classes
         self.bytes_seen_as: tuple[float | Tensor, float | Tensor] = (1 / 255, 0.0)  # scale and shift
         self.class_names: Sequence[str] | None = None  # in the order of what ``predict`` returns
+        self.sample_shape: tuple[int, ...] | None = None  # what it was trained on; None: not known
 
     def forward(self, x: Tensor) -> Output:
         features = self.encoder(x)
@@ -49,9 +51,24 @@ class FedModel(nn.Module):
         for key, value in self.weights().items():
             value.copy_(weights[key])
 
+    def _samples(self, x: Tensor) -> Tensor:
+        """Refuse what is not a batch of samples as they were in training."""
+        if not (x.dtype == torch.uint8 or x.is_floating_point()):
+            raise InputError(f"predict: samples of type {x.dtype}; bytes (pixels from 0 to 255) or floats are wanted")
+        shape = self.sample_shape
+        if shape is not None and tuple(x.shape[1:]) != shape:
+            hint = ""
+            if tuple(x.shape) == shape:
+                hint = "; for one sample, x[None]"
+            elif len(shape) == 3 and tuple(x.shape[1:]) == (*shape[1:], shape[0]):
+                hint = "; channels first, x.permute(0, 3, 1, 2) or np.moveaxis(x, -1, 1)"
+            wanted = ", ".join(map(str, shape))
+            raise InputError(f"predict: x has shape {tuple(x.shape)}; (samples, {wanted}) is wanted{hint}")
+        return x
+
     def predict(self, x: Tensor | NDArray[Any]) -> Tensor:
         """Return the most likely class of each sample, in eval mode; bytes are scaled as they were in training."""
-        x = torch.as_tensor(x)
+        x = self._samples(torch.as_tensor(x))
         dtype = next(self.parameters()).dtype
         if x.dtype == torch.uint8:
             scale, shift = self.bytes_seen_as

@@ -90,7 +90,7 @@ def _tested(found: ClassFolders, path: str) -> NDArray[np.bool_] | None:
 def decoded(tree: Tree, names: list[str], size: int) -> NDArray[np.uint8]:
     """Decode images to [n, 3, size, size]; the result is kept on disk for the next time."""
     contents = (part for name in names for part in (name, tree.read(name)))
-    return cached(chain([f"RGB images {size}"], contents), lambda: {"x": read_images(tree, names, size)})["x"]
+    return cached(chain([f"upright RGB images {size}"], contents), lambda: {"x": read_images(tree, names, size)})["x"]
 
 
 def _arrays(path: str) -> dict[str, NDArray[Any]]:

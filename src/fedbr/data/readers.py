@@ -107,6 +107,9 @@ def read_images(tree: Tree, names: Sequence[str], size: int) -> Bytes:
     return x
 
 
+ORIENTATION = 0x0112  # EXIF: how a camera was held
+
+
 def _pixels(name: str, blob: bytes, size: int) -> Bytes:
     from PIL import Image  # a data set without images need not wait for it
 
@@ -122,9 +125,11 @@ def _pixels(name: str, blob: bytes, size: int) -> Bytes:
 
 
 def plain(image: Image.Image) -> Image.Image:
-    """Return an image with 8 bits a pixel and channel, grey or RGB; of 16 bits the upper 8 are taken."""
-    from PIL import Image
+    """Return an image upright, with 8 bits a pixel and channel, grey or RGB; of 16 bits the upper 8 are taken."""
+    from PIL import Image, ImageOps
 
+    if image.getexif().get(ORIENTATION, 1) != 1:
+        image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         deep = np.asarray(image).astype(np.int64)  # convert would cut off at 255
         return Image.fromarray((deep >> 8).clip(0, 255).astype(np.uint8))

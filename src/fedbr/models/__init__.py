@@ -39,11 +39,16 @@ def build(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_cla
 
 
 def adopt(module: nn.Module, shape: tuple[int, ...]) -> FedModel:
-    """Accept a user's module: a FedModel, or anything that is a ``classifier`` on top of an ``encoder``."""
+    """Accept a user's module: a FedModel, or a ``classifier`` (of a Sequential the last layer) on an ``encoder``."""
     if isinstance(module, FedModel):
         if type(module).forward is not FedModel.forward:
             raise InputError(f"model = {type(module).__name__}: has its own forward; put that into the encoder")
         return module
+    if not isinstance(module, nn.Module):
+        raise InputError(f"model: {type(module).__name__} where a module is wanted, such as fedbr.FedModel")
+    if type(module) is nn.Sequential and len(module) > 1 and isinstance(module[-1], nn.Linear):
+        last = module[-1]
+        return FedModel(module[:-1], last.in_features, last.out_features, last)
     encoder, classifier = getattr(module, "encoder", None), getattr(module, "classifier", None)
     if not isinstance(encoder, nn.Module) or not isinstance(classifier, nn.Module):
         raise InputError(
@@ -119,12 +124,17 @@ def check(model: FedModel, shape: tuple[int, ...], num_classes: int) -> None:
             f"model: {' and '.join(twice)} are one module; make two that share weights (second.weight = first.weight)"
         )
     dtype = next(model.parameters()).dtype
-    try:
-        with torch.no_grad():
-            features, logits = model.eval()(torch.zeros(2, *shape, dtype=dtype))
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"model: cannot run on samples of shape {shape} ({reason})") from error
-    for name, tensor, wanted in (("features", features, model.num_features), ("logits", logits, num_classes)):
-        if tuple(tensor.shape) != (2, wanted):
-            raise InputError(f"model: {name} of 2 samples have shape {tuple(tensor.shape)}; expected (2, {wanted})")
+    found: Any = torch.zeros(2, *shape, dtype=dtype)
+    model.eval()
+    for part, wanted, key in ((model.encoder, model.num_features, "num_features"), (model.classifier, num_classes, "")):
+        name = "logits" if part is model.classifier else "features"
+        try:
+            with torch.no_grad():
+                found = part(found)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise InputError(f"model: cannot run on samples of shape {shape} ({reason})") from error
+        if not isinstance(found, Tensor) or tuple(found.shape) != (2, wanted):
+            made = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"type {type(found).__name__}"
+            said = f" ({key} = {wanted})" if key else ""
+            raise InputError(f"model: {name} of 2 samples have {made}; expected (2, {wanted}){said}")

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from torch import nn
 
 from ..core.model import FedModel
 from .base import ModelSpec
+
+
+def as_sizes(value: Any) -> Any:
+    """Let one layer be a number."""
+    return (value,) if isinstance(value, int) else value
 
 
 class MLP(ModelSpec):
@@ -18,7 +23,7 @@ class MLP(ModelSpec):
 
     name: ClassVar[str] = "mlp"
 
-    hidden: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = Field(
+    hidden: Annotated[tuple[Annotated[int, Field(ge=1, le=10**6)], ...], BeforeValidator(as_sizes)] = Field(
         (64,), min_length=1, description="sizes of the hidden layers"
     )
     width: float = Field(1.0, gt=0, le=64, description="multiplies the hidden layers")

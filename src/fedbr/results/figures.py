@@ -29,7 +29,7 @@ def curves_figure(comparisons: Sequence[Comparison], figures: Figures) -> str:
     return (
         f'<figure class="curves" data-curves="{len(figures["curves"]) - 1}"><div class="bar">'
         + switch("unit", "Horizontal axis", {"round": "rounds", "seconds": "seconds", "megabytes": "megabytes"})
-        + switch("measure", "Vertical axis", {"accuracy": "all test data", "accuracy_worst": "worst client"})
+        + switch("measure", "Vertical axis", {"accuracy": "all test sets", "accuracy_worst": "worst client"})
         + '</div><div class="plot" role="img" aria-label="Accuracy while training"></div>'
         + '<div class="legend" role="group" aria-label="Curves: press to hide or show"></div>'
         + f"<figcaption>{escape(_caption(comparisons, target, crosses))}</figcaption></figure>"

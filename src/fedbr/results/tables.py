@@ -223,9 +223,16 @@ def about(results: dict[str, Any]) -> str:
         f"{data['partition']}{alpha}, {statistics.fmean(effective):.1f} effective classes each; "
         f"{model_words(recipe['model'])}; "
         f"{number(train['rounds'], 'round')} of {number(train['local_steps'], 'step')} of {train['batch_size']}, "
-        f"lr {_rates(recipe)}, "
+        f"lr {_rates(recipe)}, {_averaged(train['aggregate'], runs[0]['split']['sizes'])}"
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}{some}"
     )
+
+
+def _averaged(aggregate: str, sizes: Sequence[int]) -> str:
+    """Say how clients count in the average, where that makes a difference."""
+    if max(sizes) < 1.5 * min(sizes):
+        return ""
+    return "clients count by their samples, " if aggregate == "samples" else "clients count alike, "
 
 
 def number(count: int, what: str) -> str:
@@ -296,10 +303,10 @@ def _sentence(row: Row, base: Row) -> str:
         lost = next((x.label for x in (row, base) if x.runs and len(x.diverged) == len(x.runs)), None)
         what = f"{lost} diverged on every seed" if lost else "nothing is finished that could be compared yet"
         return f"{row.label} and {base.label}: {what}."
-    side = "above" if gain.mean >= 0 else "below"
     size = Figure(abs(gain.mean), gain.spread, gain.count).show(1, 100)
+    where = f"{size} points {'above' if gain.mean > 0 else 'below'}" if gain.mean else "level with"
     wins = f", ahead on {sum(g > 0 for g in gains)} of {gain.count} seeds" if gain.count > 1 else ""
-    return f"{row.label}: {size} points {side} {base.label} in the 5 best rounds{wins}{_race(row, base)}."
+    return f"{row.label}: {where} {base.label} in the 5 best rounds{wins}{_race(row, base)}."
 
 
 def _race(row: Row, base: Row) -> str:
@@ -309,4 +316,5 @@ def _race(row: Row, base: Row) -> str:
         return f"; {target} is not reached in {number(row.rounds_planned, 'round')}"
     if not base.reached:
         return f"; {target} in {_reached(row)} rounds, which {base.label} does not reach in {base.rounds_planned}"
-    return f"; {target} in {_reached(row)} rounds against {_reached(base)} ({speed_up(row, base)})"
+    rounds = "round" if row.reached == [1] else "rounds"
+    return f"; {target} in {_reached(row)} {rounds} against {_reached(base)} ({speed_up(row, base)})"
