@@ -374,8 +374,8 @@ def test_ctrl_c_while_libraries_load(tmp_path: Path) -> None:
         assert "Go on with: fedbr run --out o --workers 1" in error
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_ctrl_c_ends_soon_says_how_to_go_on_and_keeps_everything(workers: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("workers", "number"), [("1", signal.SIGINT), ("2", signal.SIGINT), ("2", signal.SIGTERM)])
+def test_ctrl_c_ends_soon_says_how_to_go_on_and_keeps_everything(workers: str, number: int, tmp_path: Path) -> None:
     line = [sys.executable, "-m", "fedbr", "run", "--set", "train.rounds=1000", "--out", "o", "--workers", workers]
     process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "o" / "runs" / "FedAvg-0" / "metrics.jsonl"
@@ -385,7 +385,7 @@ def test_ctrl_c_ends_soon_says_how_to_go_on_and_keeps_everything(workers: str, t
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     start = time.monotonic()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, error = process.communicate(timeout=30)
     assert time.monotonic() - start < 2
     assert process.returncode == 130

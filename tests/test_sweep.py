@@ -18,7 +18,7 @@ from fedbr.cli.app import call
 from fedbr.cli.tables import show_sweep
 from fedbr.core.errors import InputError, RunError
 from fedbr.results.store import ResultFolder
-from fedbr.sweep import Grid, sweep
+from fedbr.sweep import Case, Grid, Trial, sweep
 
 RECIPE = """
 name = "small"
@@ -107,6 +107,19 @@ def test_every_stack_tries_what_concerns_it_and_the_best_is_chosen_on_held_out_s
     assert models["runs/FedAvg lr=0.05-0"] != models["runs/FedAvg lr=0.5-0"]
     facts = json.loads((tmp_path / "out/sweep.json").read_text())
     assert sum(t["chosen"] for t in facts[0]["trials"]) == 2
+
+
+def test_a_choice_at_the_edge_of_the_grid_is_said() -> None:
+    def case(key: str, values: list[Any], chosen: int) -> Case:
+        trials = [Trial(None, "A", {key: value}) for value in values]  # type: ignore[arg-type]
+        return Case("", trials, {"A": trials[chosen]}, 0.2, {})
+
+    (said,) = case("train.lr", [0.1, 0.01, 1], 2).at_the_edge
+    assert said == "A: train.lr = 1 is the largest tried; a better one may lie beyond"
+    assert "smallest" in case("train.lr", [0.1, 0.01, 1], 1).at_the_edge[0]
+    assert not case("train.lr", [0.1, 0.01, 1], 0).at_the_edge
+    assert not case("train.lr", [0.1, 1], 1).at_the_edge  # of two one always is
+    assert not case("fedbr.pseudo", ["a", "b", "c"], 0).at_the_edge
 
 
 def test_what_is_not_tuned_is_marked_and_other_keys_make_cases(recipe: str, tmp_path: Path) -> None:

@@ -82,6 +82,20 @@ class Case:
     def searched(self) -> bool:
         return len(self.trials) > len(self.best)
 
+    @property
+    def at_the_edge(self) -> list[str]:
+        """Say which chosen numbers are the largest or smallest of several that were tried."""
+        found = []
+        for label, best in self.best.items():
+            for key, value in best.values.items():
+                tried = {trial.values[key] for trial in self.trials if trial.label == label}
+                if len(tried) < 3 or any(isinstance(v, bool) or not isinstance(v, int | float) for v in tried):
+                    continue
+                for end, word in ((max(tried), "largest"), (min(tried), "smallest")):
+                    if value == end:
+                        found.append(f"{label}: {key} = {value} is the {word} tried; a better one may lie beyond")
+        return found
+
 
 def sweep(
     recipe: str,

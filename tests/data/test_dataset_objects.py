@@ -48,6 +48,7 @@ def test_words_are_numbered_in_their_order() -> None:
 @pytest.mark.parametrize(
     "form", [int, float, np.int16, np.float32, torch.tensor, lambda i: torch.tensor([i]), lambda i: np.array([i])]
 )
+@pytest.mark.filterwarnings("ignore:labels")
 def test_numbers_stay_what_they_are(form: Any) -> None:
     federation = both([(np.zeros(2), form(i)) for i in (0, 3, 1)])
     assert federation.train.samples.y.tolist() == [0, 3, 1]

@@ -301,6 +301,7 @@ def test_natural_clients_are_not_dealt_anew_without_a_word(tmp_path: Path) -> No
         load(DataOptions(name="npz", path=path, partition="iid", clients=3), 0)
 
 
+@pytest.mark.filterwarnings("ignore:labels")
 def test_a_test_set_of_other_classes_is_refused() -> None:
     x = np.zeros((10, 3))
     with pytest.raises(fedbr.InputError, match="none of its classes"):

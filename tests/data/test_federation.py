@@ -91,6 +91,7 @@ def test_arrays_of_users_numpy_or_torch_bytes_or_floats() -> None:
     assert federation.train.samples.see(slice(None), torch.float32).max() <= 1
 
 
+@pytest.mark.filterwarnings("ignore:labels")
 def test_clients_keep_what_is_theirs() -> None:
     x, y = blobs()
     federation = fedbr.Federation.from_clients([(x[:7], y[:7]), (x[7:9], y[7:9])], test=[(x, y), (x[:5], y[:5])])
@@ -163,6 +164,7 @@ def test_arrays_in_other_memory_are_taken_as_they_are() -> None:
     assert fedbr.Federation.from_arrays(half, Y, half, Y, clients=2, partition="iid").content
 
 
+@pytest.mark.filterwarnings("ignore:labels")
 def test_clients_and_tests_in_any_wrapping() -> None:
     pairs = [(X[:7], Y[:7]), (X[7:9], Y[7:9])]
     tests = [(X, Y), (X[:5], Y[:5])]

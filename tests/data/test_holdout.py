@@ -139,6 +139,7 @@ def test_some_samples_of_tests_of_which_one_is_empty() -> None:
     assert federation.shares == [{0: 1.0}, {1: 1.0}, {2: 1.0}]
 
 
+@pytest.mark.filterwarnings("ignore:labels")
 def test_a_test_set_without_samples_is_called_empty() -> None:
     x, y = np.zeros((4, 2)), np.arange(4) % 2
     with pytest.raises(fedbr.InputError, match=r"^test: has no samples; at least one client must have some$"):

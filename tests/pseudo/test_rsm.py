@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedbr
 from fedbr.core.rng import stream
 from fedbr.pseudo.mixture import mix
 from fedbr.pseudo.rsm import sample_means
@@ -58,3 +59,13 @@ def test_mixture_is_equation_4(k: int) -> None:
             assert torch.allclose(x[client, j], image / (k + 1))
             assert torch.allclose(y[client, j], label / (k + 1))
             assert y[client, j].sum() == pytest.approx(1)
+
+
+def test_samples_that_differ_by_rounding_only_hide_nothing() -> None:
+    """They would be told apart in double precision, and their mean would still be the sample."""
+    x = torch.rand(1, 6, dtype=torch.float64) + 1e-12 * torch.arange(30, dtype=torch.float64)[:, None]
+    assert not len(sample_means(x, 2, 10, np.random.default_rng(0)))
+    federation = fedbr.Federation.from_arrays(x, torch.arange(30) % 2, x, torch.arange(30) % 2, clients=2)
+    assert federation.distinct == [1, 1]
+    with pytest.raises(fedbr.InputError, match=r"no client has so many distinct samples \(at most 1\)"):
+        fedbr.train(federation, "mlp", [fedbr.FedBR()], rounds=1, dtype="float64")

@@ -19,6 +19,12 @@ def main() -> None:
     sys.exit(code)
 
 
+def interruptible() -> None:
+    """Let Ctrl-C, and the signal of a cluster or a service manager, interrupt what runs: the imports are done."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+
+
 def leave(begun: bool = True) -> None:
     """End at once after Ctrl-C: all that matters is on disk, and libraries take their time to unload."""
     again = shlex.join(["fedbr", *(a for a in sys.argv[1:] if a != "--fresh")])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import typer
 
-from . import leave
+from . import interruptible, leave
 from .run import FRESH, METHODS, SET, Watcher
 
 app = typer.Typer(help="The same experiment on a real federation, through Flower.", no_args_is_help=True)
@@ -151,7 +150,7 @@ def run(
     else:
         folder /= str(os.getpid())  # others may hand runs in too
     watch = Watcher(chosen)
-    _stop_on_term()
+    interruptible()
     try:
         with launch.workshop(folder) as processes:
             if superlink is None:
@@ -250,7 +249,7 @@ def _until_stopped(folder: Path, farewell: str) -> Iterator[Any]:
     """Let programs run until they end or somebody stops this one."""
     from ..backends.flower.processes import Processes
 
-    _stop_on_term()
+    interruptible()
     with Processes(folder / "home") as processes:
         try:
             yield processes
@@ -268,9 +267,3 @@ def _flower(name: str) -> Any:
         return import_module(f"..backends.flower.{name}", __package__)
     except ModuleNotFoundError as error:
         raise InputError(f"fedbr flower: {error.name} is not installed; pip install 'fedbr[flower]'") from error
-
-
-def _stop_on_term() -> None:
-    """Let a service manager's signal end this as Ctrl-C does: with all that was started."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)

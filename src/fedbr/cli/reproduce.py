@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -10,7 +9,7 @@ from typing import Literal
 import typer
 
 from ..core.errors import InputError
-from . import leave
+from . import interruptible, leave
 from .run import FRESH, SET, WORKERS
 
 TABLE = typer.Argument("")
@@ -43,7 +42,7 @@ def reproduce(
     from .progress import CampaignBar
     from .tables import plain_console, show_beside, show_paper_tables
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are done
+    interruptible()
     if list_ or not table:
         show_paper_tables()
         return 0

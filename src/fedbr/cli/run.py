@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 import warnings
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from . import leave
+from . import interruptible, leave
 
 RECIPE = typer.Argument("digits")
 SET = typer.Option(
@@ -49,7 +48,7 @@ def run(
     from ..results.loggers import logging
     from .tables import show
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are done
+    interruptible()
     chosen = config.load(recipe, set_, methods)
     if unused := config.left_out(recipe, set_, methods):
         print(f"--methods takes default parameters; the recipe's own: --set {' '.join(unused)}", file=sys.stderr)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import signal
 from pathlib import Path
 
 import typer
 
-from . import leave
+from . import interruptible, leave
 from .run import FRESH, METHODS, SET, WORKERS
 
 RECIPE = typer.Argument("digits")
@@ -44,7 +43,7 @@ def sweep(
     from .progress import CampaignBar
     from .tables import show_sweep
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are done
+    interruptible()
     grids = [Grid.parse(text) for text in grid]
     bar = CampaignBar()
     try:

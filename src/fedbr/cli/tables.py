@@ -68,6 +68,8 @@ def show_sweep(cases: Sequence[Case]) -> None:
             console.print(grid(["  stack", *keys, "held out %"], rows))
             counts = Counter(trial.label for trial in case.trials)
             console.print("Trials: " + ", ".join(f"{label} {count}" for label, count in counts.items()))
+            for remark in case.at_the_edge:
+                console.print(remark)
             for label in (label for label in counts if label not in case.best):
                 console.print(f"{label}: all trials diverged, so it is not compared")
             console.print("\nThe chosen, trained on all training samples, on the test set:")

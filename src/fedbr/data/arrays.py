@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -139,4 +140,21 @@ def count_classes(*samples: Samples) -> int:
     count, distinct = int(labels.max()) + 1, len(torch.unique(labels))
     if count > 100 + 10 * distinct:
         raise InputError(f"labels: only {distinct} different ones, but up to {count - 1}; number the classes from 0")
+    seen = torch.unique(samples[0].y)
+    if len(seen) < count:
+        missing = sorted({*range(count)} - {*seen.tolist()})
+        some = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        warnings.warn(
+            f"labels: {len(missing)} of {count} classes without a training sample ({some}); the model has an output "
+            "for each, and classes are numbered from 0",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    if len(seen) > max(20, len(samples[0]) / 3):
+        warnings.warn(
+            f"labels: {len(seen)} classes among {len(samples[0])} training samples; are these quantities? "
+            "fedbr trains classifiers only",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     return count

@@ -93,8 +93,9 @@ class Federation:
 
     @cached_property
     def distinct(self) -> list[int]:
-        """How many different samples each client has: copies hide nothing."""
-        x = self.train.samples.x.flatten(1).numpy() + 0  # -0.0 is no other pixel
+        """How many samples each client has that differ in single precision: copies hide nothing."""
+        stored = self.train.samples.x.flatten(1)
+        x = (stored.float() if stored.dtype == torch.float64 else stored).numpy() + 0  # -0.0 is no other pixel
         return [len({x[i].tobytes() for i in part}) for part in self.train.parts.values()]
 
     @cached_property

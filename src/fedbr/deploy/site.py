@@ -103,7 +103,7 @@ class OwnSite:
         clients = {
             str(client): {
                 "samples": len(part),
-                "distinct": len({x[i].numpy().tobytes() for i in part}),
+                "distinct": len({(x[i].float() + 0.0).numpy().tobytes() for i in part}),
                 "effective_classes": effective_classes(y[part]),
                 "test_samples": len(tests[client]),
                 "content": _hash(_content(source.train, part), tested[id(tests[client])]),

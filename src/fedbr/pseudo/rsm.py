@@ -37,12 +37,12 @@ def means_of(values: Tensor, chosen: Sequence[Tensor]) -> Tensor:
 
 
 def _distinct(x: Tensor, order: Iterable[int], count: int) -> list[int]:
-    """Pick the first samples that differ from each other: copies of one sample hide nothing."""
+    """Pick the first samples that differ from each other in single precision: copies of one sample hide nothing."""
     seen: dict[bytes, int] = {}
     for i in order:
         if len(seen) == count:
             break
-        seen.setdefault((x[i] + 0.0).numpy().tobytes(), int(i))  # + 0.0: -0.0 is no other pixel
+        seen.setdefault((x[i].float() + 0.0).numpy().tobytes(), int(i))  # + 0.0: -0.0 is no other pixel
     return list(seen.values())
 
 
