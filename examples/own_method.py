@@ -9,10 +9,10 @@ from sklearn.datasets import load_digits
 import fedbr
 
 
-class ShortAndClipped(fedbr.Method):
+class Clipped(fedbr.Method):
     """Pull the classifier towards zero; scale down gradients whose norm is too large."""
 
-    name: ClassVar[str] = "short-and-clipped"
+    name: ClassVar[str] = "clipped"
 
     weight: float = Field(0.01, ge=0, description="strength of the pull")
     max_norm: float = Field(1.0, gt=0, description="largest gradient norm of a client")
@@ -29,11 +29,11 @@ class ShortAndClipped(fedbr.Method):
             g.mul_(scale.view(-1, *[1] * (g.dim() - 1)))
 
 
-digits = load_digits()
-x, y = torch.tensor(digits.images / 16, dtype=torch.float32).unsqueeze(1), torch.tensor(digits.target)
-federation = fedbr.Federation.from_arrays(x[:1400], y[:1400], x[1400:], y[1400:], clients=10, partition="lda")
-
-for methods in ([], [ShortAndClipped()], [ShortAndClipped(max_norm=0.5), fedbr.FedBR(lam=0.1)]):
-    run = fedbr.train(federation, "mlp", methods, rounds=5, local_steps=20, lr=0.1)
-    names = " + ".join(m.name for m in methods) or "fedavg"
-    print(f"{names:<28} accuracy {run.accuracy[-1]:.3f}")
+if __name__ == "__main__":  # not when it is imported, as by: fedbr run --methods examples.own_method:Clipped
+    digits = load_digits()
+    x, y = torch.tensor(digits.images / 16, dtype=torch.float32).unsqueeze(1), torch.tensor(digits.target)
+    federation = fedbr.Federation.from_arrays(x[:1400], y[:1400], x[1400:], y[1400:], clients=10, partition="lda")
+    for methods in ([], [Clipped()], [Clipped(max_norm=0.5), fedbr.FedBR(lam=0.1)]):
+        run = fedbr.train(federation, "mlp", methods, rounds=5, local_steps=20, lr=0.1)
+        names = " + ".join(m.name for m in methods) or "fedavg"
+        print(f"{names:<20} accuracy {run.accuracy[-1]:.3f}")
