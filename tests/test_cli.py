@@ -18,6 +18,7 @@ import pytest
 from safetensors.torch import load_file
 
 from fedbr.cli.app import call, spread
+from fedbr.core.errors import InputError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 QUICK = ("--set", "train.rounds=2", "train.local_steps=2", "model.width=0.1", "metrics.target=0.1")
@@ -360,6 +361,9 @@ def test_several_values_of_one_option() -> None:
     ]  # fmt: skip
     assert spread(["run", "--set", "a=1", "b=2", "digits"]) == ["run", "--set", "a=1", "--set", "b=2", "digits"]
     assert spread(["run", "--set"]) == ["run", "--set"]
+    assert spread(["bench", "--workload", "mlp", "cnn"]) == ["bench", "--workload", "mlp", "--workload", "cnn"]
+    with pytest.raises(InputError, match="--set: a value is wanted before --out"):
+        spread(["run", "--set", "--out", "o"])
 
 
 def test_ctrl_c_while_libraries_load(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(flower.app, name="flower")
 
-SPREAD = {"--set": "=", "--grid": "=", "--methods": ""}  # options that take several values; what a value has in it
+# options that take several values; what a value has in it
+SPREAD = {"--set": "=", "--grid": "=", "--methods": "", "--workload": ""}
 
 
 @app.callback(invoke_without_command=True)
@@ -74,6 +75,8 @@ def spread(arguments: Sequence[str]) -> list[str]:
     out: list[str] = []
     option = None
     for argument in arguments:
+        if argument.startswith("--") and out and out[-1] == option:
+            raise InputError(f"{option}: a value is wanted before {argument}")
         if argument in SPREAD:
             option = argument
         elif option and out[-1] != option:  # it has a value already: is this another one?
