@@ -6,6 +6,8 @@ import os
 import shlex
 import signal
 import sys
+import warnings
+from typing import Any
 
 
 def main() -> None:
@@ -14,9 +16,24 @@ def main() -> None:
     signal.signal(signal.SIGINT, lambda *_: leave())
     from .app import call
 
+    _tell_warnings()
     code = call(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
+
+
+def _tell_warnings() -> None:
+    """Show ours as a line, once each, whatever the command does; a progress bar has its own way."""
+    usual, said = warnings.showwarning, set[str]()
+
+    def tell(message: Warning | str, category: type[Warning], *more: Any, **others: Any) -> None:
+        if category is not RuntimeWarning:
+            usual(message, category, *more, **others)
+        elif str(message) not in said:
+            said.add(str(message))
+            print(f"fedbr: {message}", file=sys.stderr)
+
+    warnings.showwarning = tell
 
 
 def interruptible() -> None:

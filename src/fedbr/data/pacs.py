@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from contextlib import AbstractContextManager
 
@@ -48,7 +49,8 @@ def load(path: str, size: int, unseen: str) -> Source:
 
 def count(path: str) -> dict[tuple[str, str], int]:
     """Count the images of every domain and class."""
-    with _files(path) as tree:
+    with _files(path) as tree, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # who loads them hears it
         return Counter((item.client or "", item.label) for item in _items(tree))
 
 
@@ -57,9 +59,7 @@ def _files(path: str) -> AbstractContextManager[Tree]:
 
 
 def _items(tree: Tree) -> list[Item]:
-    images = _images(tree)
-    if len(archives := {name.partition("!/")[0] for name in images if "!/" in name}) > 1:
-        raise InputError(f"{tree.path}: holds PACS more than once ({', '.join(sorted(archives))}); name one of them")
+    images = _largest(tree, _images(tree))
     folders = class_folders(images)
     missing = [d for d in DOMAINS if d not in folders.clients] + [c for c in CLASSES if c not in folders.classes]
     if missing or len(folders.classes) > len(CLASSES):
@@ -69,6 +69,20 @@ def _items(tree: Tree) -> list[Item]:
             f"{', '.join(CLASSES)}" + (f"; {missing[0]} is missing" if missing and images else "")
         )
     return folders.items
+
+
+def _largest(tree: Tree, images: list[str]) -> list[str]:
+    """Of several archives with PACS take the one with the most images, and say so."""
+    archives = Counter(name.partition("!/")[0] for name in images if "!/" in name).most_common()
+    if len(archives) < 2:
+        return images
+    (first, most), (_, next_most) = archives[:2]
+    names = ", ".join(sorted(name for name, _ in archives))
+    if most == next_most:
+        raise InputError(f"{tree.path}: holds PACS more than once ({names}); name one of them")
+    said = f"{tree.path}: holds PACS more than once ({names}); {first} is taken, which has the most images ({most:,})"
+    warnings.warn(said, RuntimeWarning, stacklevel=2)
+    return [name for name in images if name.startswith(f"{first}!/")]
 
 
 def _images(tree: Tree) -> list[str]:
