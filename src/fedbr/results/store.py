@@ -53,8 +53,6 @@ class RunFolder:
 
     def claim(self, content: str) -> None:
         """Refuse to go on with other samples than the run began with."""
-        if CLEARED in self.info:
-            self.clear()
         if (known := self.info.get("content", content)) != content:
             raise InputError(
                 f"{self.path}: began with other data (content {known} then, {content} now); put the files back as they "
@@ -173,6 +171,9 @@ class ResultFolder:
                 exits.enter_context(_locked(self.path))
                 if fresh:
                     self._clear()
+                for run in [RunFolder(path, 0) for path in (self.path / "runs").glob("*/")]:
+                    if CLEARED in run.info:  # a kill came in between
+                        run.clear()
                 write(self.path / "recipe.toml", f"{MARK}\n{self.recipe.to_toml()}")
                 self._note_environment()
             except OSError as error:
