@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .device import autocasts
+from .product import add_product, multiply
 
 aten = torch.ops.aten
 Layer = tuple[Tensor, Tensor, bool]  # weight [C, out, in], bias [C, out], and whether a ReLU follows
@@ -59,19 +60,19 @@ class Chain:
     def add(self, found: Found) -> None:
         """Add the gradient, which itself takes no memory, to the weights."""
         for (weight, bias, _), (a, d) in zip(self.layers, found, strict=True):
-            weight.baddbmm_(d, a.mT)
+            add_product(weight, d, a.mT)
             bias += d.sum(dim=2)
 
     @torch.no_grad()
     def gradient(self, found: Found) -> list[Tensor]:
         """Return the gradient of ``weights``."""
-        return [g for a, d in found for g in (torch.bmm(d, a.mT), d.sum(dim=2))]
+        return [g for a, d in found for g in (multiply(d, a.mT), d.sum(dim=2))]
 
     def _forward(self, x: Tensor) -> list[Tensor]:
         """Return what goes into each layer, and what leaves the last: [C, features, B]."""
         passed = [x]
         for weight, bias, relu in self.layers:
-            z = torch.baddbmm(bias.unsqueeze(2), weight, passed[-1])
+            z = multiply(weight, passed[-1], bias.unsqueeze(2))
             passed.append(z.relu_() if relu else z)
         return passed
 
@@ -86,7 +87,7 @@ class Chain:
                 d = aten.threshold_backward.grad_input(d, passed[i + 1], 0, grad_input=out)
             found.append((passed[i], d))
             if i or whole:
-                d, mine = torch.bmm(weight.mT, d), True
+                d, mine = multiply(weight.mT, d), True
         return found[::-1], d if whole else None
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from ..core import product
+
 
 def environment() -> dict[str, Any]:
     """Return what a result may depend on beside the recipe."""
@@ -24,6 +26,7 @@ def environment() -> dict[str, Any]:
         "threads": 1,  # of torch, in every process: see backends.process.one_thread
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],  # in use: run.json
         "torch_capability": torch.backends.cpu.get_cpu_capability(),
+        "products": product.maker(),  # of matrices, for several clients of a model with linear layers
     }
 
 
