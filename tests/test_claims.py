@@ -41,12 +41,12 @@ def test_the_price_of_a_round_on_the_papers_cnn() -> None:
 def test_the_price_of_a_round_of_small_models() -> None:
     """With a margin: other programs that use the cache cost ours more than the bare loop."""
     _, (fedavg, exact, lazy, released) = bench.measure(bench.MLP, 3, bench.usual(bench.MLP))
-    assert fedavg.median <= 0.65
-    assert exact.median <= 9.5
-    assert lazy.median <= 1.6
-    assert released.median <= 4.5  # the authors' code: 17.7
+    assert fedavg.median <= 0.55
+    assert exact.median <= 8.0  # 5.2 with OpenBLAS on a Zen 5, 7.5 with MKL on a Zen 4
+    assert lazy.median <= 1.4
+    assert released.median <= 4.0  # the authors' code: 17.7
     _, (many, *_) = bench.measure(bench.MANY, 3, [("FedAvg", [])])
-    assert many.median <= 0.65
+    assert many.median <= 0.55
 
 
 @pytest.mark.bench

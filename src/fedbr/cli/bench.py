@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 REPEATS = typer.Option(3, "--repeats", min=1, help="Timed repetitions.")
-STEPS = typer.Option(10, "--steps", min=1, help="Local steps of each of the two clients of the CNN.")
+STEPS = typer.Option(50, "--steps", min=1, help="Local steps of each of the two clients of the CNN.")
 METHODS = typer.Option([], "--methods", help="Stacks to time, such as: fedavg fedbr mixup+fedbr.")
 WORKLOAD = typer.Option(
     [],
