@@ -55,8 +55,8 @@ class Workload:
 
 
 DIGITS_CNN = Workload("cnn", {"width": 0.25}, (1, 8, 8), clients=10, local_steps=50, batch_size=32)
-# Clients of the large CNN train one at a time: two of them say as much as ten. 50 steps are the paper's; with fewer, what
-# methods do once a round (FedBR's global features of the pseudo-data) would weigh more than it does.
+# Clients of the large CNN train one at a time: two of them say as much as ten. 50 steps are the paper's; with fewer,
+# what methods do once a round (FedBR's global features of the pseudo-data) would weigh more than it does.
 PAPER_CNN = Workload("cnn", {"width": 1.0}, (1, 28, 28), clients=2, local_steps=50, batch_size=64)
 MLP = Workload("mlp", {"hidden": [64]}, (784,), clients=10, local_steps=50, batch_size=64, rounds=6, lockstep=False)
 MANY = replace(MLP, clients=1000, each=100, local_steps=5, samples=60, rounds=8)
