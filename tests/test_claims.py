@@ -11,6 +11,7 @@ import pytest
 
 from fedbr import bench, campaign, config, experiment
 from fedbr.backends.process import usable_cores
+from fedbr.core import product
 from fedbr.methods import METHODS
 
 
@@ -41,12 +42,14 @@ def test_the_price_of_a_round_on_the_papers_cnn() -> None:
 def test_the_price_of_a_round_of_small_models() -> None:
     """With a margin: other programs that use the cache cost ours more than the bare loop."""
     _, (fedavg, exact, lazy, released) = bench.measure(bench.MLP, 3, bench.usual(bench.MLP))
-    assert fedavg.median <= 0.55
-    assert exact.median <= 8.0  # 5.2 with OpenBLAS on a Zen 5, 7.5 with MKL on a Zen 4
-    assert lazy.median <= 1.4
-    assert released.median <= 4.0  # the authors' code: 17.7
+    # With MKL's products a Zen 5 has 0.58, 9.3, 1.57 and 4.1.
+    slower = 1.0 if product.maker().startswith("OpenBLAS") else 1.6
+    assert fedavg.median <= 0.45 * slower
+    assert exact.median <= 6.5 * slower
+    assert lazy.median <= 1.2 * slower
+    assert released.median <= 3.3 * slower  # the authors' code: 17.7
     _, (many, *_) = bench.measure(bench.MANY, 3, [("FedAvg", [])])
-    assert many.median <= 0.55
+    assert many.median <= 0.5 * slower
 
 
 @pytest.mark.bench

@@ -24,6 +24,7 @@ from .assembly import job
 from .backends.process import keep_memory, one_thread, usable_cores
 from .config import Recipe, Stack
 from .core import device as devices
+from .core import product
 from .core.errors import InputError, RunError
 from .results.export import write_csv
 from .results.store import ResultFolder
@@ -157,7 +158,7 @@ class Crew:
         context = mp.get_context("spawn")
         for i in range(len(self.hands), min(count, self.count)):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs,), name=f"fedbr-run-{i}", daemon=True)
+            process = context.Process(target=_serve, args=(theirs, product.maker()), name=f"fedbr-run-{i}", daemon=True)
             process.start()
             theirs.close()
             self.hands[ours] = process
@@ -198,8 +199,9 @@ def _lost() -> Iterator[None]:
         raise RunError("a process that trained was killed (out of memory?); start again to go on") from None
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, products: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    product.follow(products)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     keep_memory()

@@ -15,6 +15,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import Tensor
 
+from ..core import product
 from ..core.client import Job, handle
 from ..core.data import Samples, TrainData
 from ..core.errors import InputError, RunError
@@ -39,7 +40,9 @@ class WorkerPool:
         self.board = torch.empty(0, dtype=torch.uint8)  # in shared memory: what all workers read in a round
         for i in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs,), name=f"fedbr-worker-{i}", daemon=True)
+            process = context.Process(
+                target=_work, args=(theirs, product.maker()), name=f"fedbr-worker-{i}", daemon=True
+            )
             with _no_interrupts():  # Ctrl-C is the parent's business, from the child's first moment on
                 process.start()
             theirs.close()
@@ -180,8 +183,9 @@ def _no_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(connection: Connection) -> None:
+def _work(connection: Connection, products: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    product.follow(products)
     torch.set_num_threads(1)
     keep_memory()
     desk: SerialBackend | None = None

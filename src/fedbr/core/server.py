@@ -17,7 +17,9 @@ from .wire import SHARED, Payload, Reply, State, Task
 class Server:
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.params: State = {k: v.clone() for k, v in job.model.weights().items()}
+        # As they come out of a message, in which nothing lies turned: last bits of products depend on it.
+        plain = torch.contiguous_format
+        self.params: State = {k: v.clone(memory_format=plain) for k, v in job.model.weights().items()}
         self.state: Payload = {m.name: m.init_server(job.model, job.spec) for m in job.methods}
         self.shared: Payload = {}
         self.made: dict[str, int] = {}  # shared section -> the round in which it was made

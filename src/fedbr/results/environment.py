@@ -16,7 +16,7 @@ from ..core import product
 
 def environment() -> dict[str, Any]:
     """Return what a result may depend on beside the recipe."""
-    packages = ("fedbr", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
+    packages = ("fedbr", "torch", "numpy", "scikit-learn", "safetensors", "pydantic", "scipy-openblas64")
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in packages},
