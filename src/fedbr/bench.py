@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import api, models
-from .backends.process import one_thread
+from .backends.process import one_thread, share_memory_of_threads
 from .core.data import TrainData
 from .core.method import Method
 from .core.rng import stream, torch_stream
@@ -246,6 +246,7 @@ def _race(work: Workload, clients: Federation, stacks: Stacks, tick: Callable[[]
         )
 
     runs = [partial(bare_rounds, work, clients), *(partial(through_package, methods) for _, methods in stacks)]
+    share_memory_of_threads()  # or page faults, up to a tenth of a step, fall on whoever they happen to fall on
     threads = [threading.Thread(target=timed, args=(who, run)) for who, run in enumerate(runs)]
     for thread in threads:
         thread.start()

@@ -23,6 +23,29 @@ FIGURES = {f"accuracy-by-{unit}.{kind}" for unit in ("round", "seconds", "megaby
 TABLES = {"comparison.tex", "paired.tex", "cost.tex", "tables.md"}
 
 
+def test_nobody_elses_files_are_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(tmp_path / "o")
+    page, folder = tmp_path / "page.html", tmp_path / "page"
+    line = ["report", str(tmp_path / "o"), "--out", str(page)]
+    folder.mkdir()
+    (folder / "tables.md").write_text("mine")
+    assert call(line) == 2
+    assert "which holds something else" in capsys.readouterr().err
+    assert not page.exists()
+    (folder / "tables.md").unlink()
+    page.write_text("<html>mine</html>")
+    assert call(line) == 2
+    assert "is no report of fedbr's" in capsys.readouterr().err
+    assert page.read_text() == "<html>mine</html>"
+    assert not list(folder.iterdir())
+    page.unlink()
+    assert call(line) == 0
+    assert call(line) == 0  # an earlier report is replaced
+    assert call([*line[:-1], str(tmp_path / "o.html")]) == 2  # beside it lies the result folder itself
+    assert "which holds something else" in capsys.readouterr().err
+    assert not (tmp_path / "o" / "tables.md").exists()
+
+
 def rows(file: Path) -> list[dict[str, str]]:
     with file.open(newline="") as opened:
         return list(csv.DictReader(opened))

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of malloc.h
 
 
 @contextmanager
@@ -30,11 +30,25 @@ def keep_memory() -> None:
     Otherwise it returns blocks of megabytes to the system and gets them back page by page, each page cleared: up to
     a third of a step.
     """
+    _tune({M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 256 << 20})  # the first is the largest that glibc accepts
+
+
+def share_memory_of_threads() -> None:
+    """Let threads that take turns have one store of free memory, for what all of them need between their turns."""
+    _tune({M_ARENA_MAX: 1, M_TRIM_THRESHOLD: 1 << 30})
+
+
+_tuned: dict[int, int] = {}
+
+
+def _tune(settings: dict[int, int]) -> None:
+    """Set the C library's values; one that is larger already stays."""
     with suppress(OSError, AttributeError, TypeError):  # another C library: nothing to tune
         library = ctypes.CDLL(None)
         library.gnu_get_libc_version  # noqa: B018 (asks whether it is there)
-        library.mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest that glibc accepts
-        library.mallopt(M_TRIM_THRESHOLD, 256 << 20)
+        for key, value in settings.items():
+            _tuned[key] = max(value, _tuned.get(key, value))
+            library.mallopt(key, _tuned[key])
 
 
 def usable_cores() -> int:

@@ -18,13 +18,12 @@ def report(dirs: list[Path] = DIRS, out: Path | None = OUT) -> int:
     DIR is a result folder of fedbr run, finished or not; several make one page.
     Figures (PNG, SVG, PDF), CSV, LaTeX and Markdown go into a folder beside the page.
     """
-    from ..core.errors import InputError
     from ..results.comparison import read
     from ..results.export import beside, export
-    from ..results.report import write_page
+    from ..results.report import check_place, write_page
 
-    if out is not None and (out.suffix.lower() != ".html" or out.is_dir()):
-        raise InputError(f"--out {out}: the page is one file, NAME.html")
+    if out is not None:
+        check_place(out)
     found = read(dirs)
     page = write_page(found, out or dirs[0] / "report.html")
     folder = beside(page)

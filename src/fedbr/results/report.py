@@ -12,6 +12,7 @@ from ..core.errors import InputError
 from . import diagnosis, local_models, settings, tables, verdicts
 from .comparison import Comparison, read
 from .costs import cost_table
+from .export import beside
 from .figures import Figures, clients_figure, curves_figure, end_of
 from .page import embedded, folded, page, paragraphs, sample, table
 from .plots import look
@@ -28,12 +29,30 @@ DEFINITIONS = {
     "MB and s to the target": "what all clients sent and received, and the wall time of training, up to the round in "
     "which the target was reached; mean over the seeds that reached it",
 }
-FOOTER = "<footer>Made by fedbr report. Figures, CSV, LaTeX and Markdown lie in the folder beside this page.</footer>"
+MAKER = "Made by fedbr report."
+FOOTER = f"<footer>{MAKER} Figures, CSV, LaTeX and Markdown lie in the folder beside this page.</footer>"
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     """Write the page of one or several result folders; return where it is."""
     return write_page(read(folders), out or folders[0] / "report.html")
+
+
+def check_place(page: Path) -> None:
+    """Refuse a place where something lies that is no earlier report: nobody's file is written over."""
+    if page.suffix.lower() != ".html" or page.is_dir():
+        raise InputError(f"--out {page}: the page is one file, NAME.html")
+    try:
+        if page.exists() and MAKER not in page.read_text("utf-8", errors="replace"):
+            raise InputError(f"--out {page}: this file is no report of fedbr's, and it stays; choose another name")
+        folder = beside(page)
+        names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    except OSError as error:
+        raise InputError(f"--out {page}: {error.filename or page}: {error.strerror}") from error
+    if names and ("rounds.csv" not in names or "results.json" in names):
+        raise InputError(
+            f"--out {page}: figures and tables go into {folder}, which holds something else; choose another name"
+        )
 
 
 def write_page(comparisons: Sequence[Comparison], target: Path, lead: str = "") -> Path:
