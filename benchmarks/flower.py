@@ -1,7 +1,9 @@
-"""What a round on Flower costs beyond training, and where it goes: python -m benchmarks.flower (wants a quiet machine).
+"""What a round on Flower costs beyond training, and where it goes: python -m benchmarks.flower
+(wants a quiet machine).
 
-A SuperLink and three nodes on this machine, a model of 37 MB, FedAvg. The times are those of the server's own log; the
-processor time is that of all processes of the federation, looked at five times a second.
+A SuperLink and three nodes on this machine, a model of 37 MB, FedAvg. The times are those of the
+server's own log; the processor time is that of all processes of the federation, looked at five
+times a second.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
-from fedbr import config
-from fedbr.backends.flower.processes import Processes
-from fedbr.deploy import launch
+from fedbr.flower import launch
+from fedbr.flower.processes import Processes
+from fedbr.recipe import schema as config
 
 from .results import insert, markdown
 
@@ -26,7 +28,7 @@ MODELS = {"37 MB": [3000, 3000], "0.02 MB": [64]}  # by their layers
 PEOPLE = {  # how to tell the processes of a federation by their command lines
     "flower-superlink": "SuperLink",
     "flwr-serverapp": "server: checks, averages, saves",
-    "fedbr.deploy.desk": "nodes: training, and what is around it",
+    "fedbr.flower.desk": "nodes: training, and what is around it",
     "flwr-clientapp": "nodes: Flower's process for every message",
     "flower-supernode": "nodes: SuperNode",
     "": "others of Flower's",
@@ -43,7 +45,10 @@ def main() -> None:
     for who in PEOPLE.values():
         processor.append([who, *(f"{spent.get(who, 0.0):.1f}" for _, spent in found.values())])
     about = f"{NODES} nodes and the SuperLink on one machine of {os.cpu_count()} cores, rounds 2 to {ROUNDS}"
-    insert("flower", f"{about} (`python -m benchmarks.flower`).\n\n{markdown(seconds)}\n\n{markdown(processor)}")
+    insert(
+        "flower",
+        f"{about} (`python -m benchmarks.flower`).\n\n{markdown(seconds)}\n\n{markdown(processor)}",
+    )
 
 
 def _spread(found: list[float]) -> str:
@@ -51,26 +56,38 @@ def _spread(found: list[float]) -> str:
 
 
 def measure(hidden: list[int]) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Train with an MLP; return the seconds of every round by what they went to, and the processor's by who."""
+    """Train with an MLP; return the seconds of every round by what they went to, and the
+    processor's by who.
+    """
     recipe = config.parse(
         {
             "name": "overhead",
             "data": {"name": "digits", "clients": NODES},
             "model": {"name": "mlp", "hidden": hidden},
-            "train": {"rounds": ROUNDS, "local_steps": 10, "batch_size": 32, "cohort": 1, "evaluate_every": 0},
+            "train": {
+                "rounds": ROUNDS,
+                "local_steps": 10,
+                "batch_size": 32,
+                "cohort": 1,
+                "evaluate_every": 0,
+            },
             "compare": [{"label": "FedAvg"}],
         }
     )
     with tempfile.TemporaryDirectory() as place, Processes(Path(place) / "home") as processes:
         folder, out = Path(place), Path(place) / "out"
         launch.start_trial(processes, folder, NODES, NODES)
-        launch.submit(processes, folder, recipe, {"out": str(out), "wait": 120.0, "reply-timeout": 600.0})
+        launch.submit(
+            processes, folder, recipe, {"out": str(out), "wait": 120.0, "reply-timeout": 600.0}
+        )
         spent = watch(processes, out)
         return parts_of((out / "flower.log").read_text("utf-8")), spent
 
 
 def watch(processes: Processes, out: Path) -> dict[str, float]:
-    """Wait for the end of the run; return the processor seconds of a round by who spent them, but for the first."""
+    """Wait for the end of the run; return the processor seconds of a round by who spent them, but
+    for the first.
+    """
     begun: dict[str, float] | None = None
     seen: dict[int, tuple[str, float]] = {}
     while processes.running[launch.RUN].poll() is None:
@@ -84,7 +101,10 @@ def watch(processes: Processes, out: Path) -> dict[str, float]:
         time.sleep(0.2)
     assert begun is not None, "the run ended before its first round"
     processes.running[launch.RUN].wait()
-    return {name: (seconds - begun.get(name, 0.0)) / (ROUNDS - 1) for name, seconds in total(seen).items()}
+    return {
+        name: (seconds - begun.get(name, 0.0)) / (ROUNDS - 1)
+        for name, seconds in total(seen).items()
+    }
 
 
 def processor(home: Path) -> dict[int, tuple[str, float]]:

@@ -1,7 +1,9 @@
-"""Write docs/lazy-fedbr.md anew: python -m benchmarks.lazy (trains what is missing; resumes when interrupted).
+"""Write docs/lazy-fedbr.md anew: python -m benchmarks.lazy (trains what is missing; resumes when
+interrupted).
 
-Rounds come from the recipes lazy-digits and lazy-rotated-mnist; the price of a round is measured apart from them, all
-stacks in turn, so that a machine that slows down for a while slows down all of them.
+Rounds come from the recipes lazy-digits and lazy-rotated-mnist; the price of a round is measured
+apart from them, all stacks in turn, so that a machine that slows down for a while slows down all of
+them.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedbr import bench, config, experiment
-from fedbr.core.errors import InputError
-from fedbr.results.store import ResultFolder
-from fedbr.results.tables import Figure
+from fedbr import bench
+from fedbr.recipe import schema as config
+from fedbr.report.tables import Figure
+from fedbr.run import loop as experiment
+from fedbr.run.folder import ResultFolder
+from fedbr.util.errors import InputError
 
 from .results import insert, markdown, progress
 
@@ -57,11 +61,18 @@ def main(names: list[str]) -> None:
         if work.shape not in prices:
             prices[work.shape] = price_list(work, recipe)
         found = prices[work.shape]
-        curves = {s.label: [_curve(folder, recipe, s, seed) for seed in recipe.train.seeds] for s in recipe.compare}
+        curves = {
+            s.label: [_curve(folder, recipe, s, seed) for seed in recipe.train.seeds]
+            for s in recipe.compare
+        }
         picture(name, curves, found)
         command = " ".join([f"fedbr run {shipped}", *(f"--set {o}" for o in overrides)])
         about = f"{len(recipe.train.seeds)} seeds, {recipe.train.rounds} rounds, lr {recipe.train.lr:g} (`{command}`)"
-        insert(name, f"{about}.\n\n![accuracy by cost](img/{name}.png)\n\n{table(results, curves, found)}", PAGE)
+        insert(
+            name,
+            f"{about}.\n\n![accuracy by cost](img/{name}.png)\n\n{table(results, curves, found)}",
+            PAGE,
+        )
 
 
 class Price(NamedTuple):
@@ -88,17 +99,31 @@ def reached(curve: Curve, goal: float) -> int | None:
     return next((round for round, accuracy in curve.items() if accuracy >= goal), None)
 
 
-def table(results: dict[str, Any], curves: Mapping[str, list[Curve]], prices: Mapping[str, Price]) -> str:
+def table(
+    results: dict[str, Any], curves: Mapping[str, list[Curve]], prices: Mapping[str, Price]
+) -> str:
     goals = [list(curve.values())[-1] for curve in curves["FedAvg"]]
     base = [reached(curve, goal) for curve, goal in zip(curves["FedAvg"], goals, strict=True)]
     target = results["recipe"]["metrics"]["target"]
-    rows = [["", "5 best rounds %", "price of a round", "rounds to FedAvg's last accuracy", "time to it (FedAvg = 1)"]]
+    rows = [
+        [
+            "",
+            "5 best rounds %",
+            "price of a round",
+            "rounds to FedAvg's last accuracy",
+            "time to it (FedAvg = 1)",
+        ]
+    ]
     rows[0] += [f"rounds to {100 * target:g} %", "CPU seconds to it"]
     for label, seeds in curves.items():
-        top5 = Figure.of(run["accuracy"]["top5"] for run in results["runs"] if run["label"] == label)
+        top5 = Figure.of(
+            run["accuracy"]["top5"] for run in results["runs"] if run["label"] == label
+        )
         found = [reached(curve, goal) for curve, goal in zip(seeds, goals, strict=True)]
         times = [
-            prices[label].ratio * r / b for r, b in zip(found, base, strict=True) if r is not None and b is not None
+            prices[label].ratio * r / b
+            for r, b in zip(found, base, strict=True)
+            if r is not None and b is not None
         ]
         arrived = [reached(curve, target) for curve in seeds]
         there = [r for r in arrived if r is not None]
@@ -129,13 +154,29 @@ def picture(name: str, curves: Mapping[str, list[Curve]], prices: Mapping[str, P
 
     figure = Picture(figsize=(8, 4), dpi=150, layout="constrained")
     axes = figure.subplots()
-    colors = ("#000000", "#0072b2", "#009e73", "#b8860b", "#d55e00", "#cc79a7", "#56b4e9", "#8c564b")
+    colors = (
+        "#000000",
+        "#0072b2",
+        "#009e73",
+        "#b8860b",
+        "#d55e00",
+        "#cc79a7",
+        "#56b4e9",
+        "#8c564b",
+    )
     for color, (label, seeds) in zip(colors, curves.items(), strict=True):
         rounds = list(seeds[0])
         mean = [100 * statistics.fmean(seed[r] for seed in seeds) for r in rounds]
-        axes.plot([r * prices[label].ratio for r in rounds], mean, color=color, label=label, linewidth=2)
+        axes.plot(
+            [r * prices[label].ratio for r in rounds], mean, color=color, label=label, linewidth=2
+        )
     last = max(curves["FedAvg"][0])
-    axes.set(xlabel="cost, in rounds of FedAvg", ylabel="accuracy, %, mean over seeds", xlim=(0, last), ylim=(0, None))
+    axes.set(
+        xlabel="cost, in rounds of FedAvg",
+        ylabel="accuracy, %, mean over seeds",
+        xlim=(0, last),
+        ylim=(0, None),
+    )
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))

@@ -1,4 +1,6 @@
-"""Measure docs/results.md anew: python -m benchmarks.results [NAME ...] (make results; resumes when interrupted)."""
+"""Measure docs/results.md anew: python -m benchmarks.results [NAME ...] (make results; resumes when
+interrupted).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedbr import config, experiment
-from fedbr.core.errors import InputError
 from fedbr.data import DATASETS
 from fedbr.methods import METHODS
-from fedbr.results import plots, tables
-from fedbr.results.report import curves
-from fedbr.results.store import ResultFolder
+from fedbr.recipe import schema as config
+from fedbr.report import plots, tables
+from fedbr.report.write import curves
+from fedbr.run import loop as experiment
+from fedbr.run.folder import ResultFolder
+from fedbr.util.errors import InputError
 
 PAGE = Path("docs/results.md")
 PICTURES = Path("docs/img")
@@ -55,8 +58,14 @@ def main(names: list[str]) -> None:
         PICTURES.mkdir(parents=True, exist_ok=True)
         seeds = len(chosen.train.seeds)
         band = "" if len(chosen.compare) > len(plots.COLORS) else "; lowest to highest"
-        title = f"{name}: {seeds} seeds (mean{band})" if seeds > 1 else f"{name}: seed {chosen.train.seeds[0]}"
-        plots.convergence_picture(curves(ResultFolder.read(folder)), PICTURES / f"{name}.png", title)
+        title = (
+            f"{name}: {seeds} seeds (mean{band})"
+            if seeds > 1
+            else f"{name}: seed {chosen.train.seeds[0]}"
+        )
+        plots.convergence_picture(
+            curves(ResultFolder.read(folder)), PICTURES / f"{name}.png", title
+        )
         text = f"{head}![accuracy by round](img/{name}.png)\n\n{comparison(results)}"
         insert(name, text + (losses(folder, chosen) if DATASETS[chosen.data.name].files else ""))
 
@@ -101,21 +110,35 @@ def _seed(run: dict[str, Any] | None, target: str) -> str:
 
 
 def grids(results: dict[str, Any]) -> str:
-    """Write what every value of a grid gave; the best mean is in bold and must be what the recipe methods uses."""
-    used = {m["name"]: m for stack in config.load("methods").compare for m in stack.methods if len(stack.methods) == 1}
+    """Write what every value of a grid gave; the best mean is in bold and must be what the recipe
+    methods uses.
+    """
+    used = {
+        m["name"]: m
+        for stack in config.load("methods").compare
+        for m in stack.methods
+        if len(stack.methods) == 1
+    }
     tried: dict[tuple[str, str], dict[float, list[float]]] = {}
     for run in results["runs"]:
         (method,) = run["methods"]
         key = run["label"].split()[1].partition("=")[0]
         score = float("-inf") if run["diverged"] else 100 * run["accuracy"]["top5"]
         tried.setdefault((method["name"], key), {}).setdefault(method[key], []).append(score)
-    rows = [["method", "parameter", "5 best rounds % on held-out training samples, mean over seeds"]]
+    rows = [
+        ["method", "parameter", "5 best rounds % on held-out training samples, mean over seeds"]
+    ]
     for (name, key), scores in tried.items():
         means = {value: statistics.fmean(found) for value, found in scores.items()}
         best = max(means, key=lambda value: means[value])
         if used[name][key] != best:
-            raise SystemExit(f"recipes/methods.toml: {name}.{key} is {used[name][key]}, but {best} won")
-        cells = (f"**{v:g}: {mean:.1f}**" if v == best else f"{v:g}: {mean:.1f}" for v, mean in means.items())
+            raise SystemExit(
+                f"recipes/methods.toml: {name}.{key} is {used[name][key]}, but {best} won"
+            )
+        cells = (
+            f"**{v:g}: {mean:.1f}**" if v == best else f"{v:g}: {mean:.1f}"
+            for v, mean in means.items()
+        )
         rows.append([METHODS[name].__name__, f"`{key}`", ", ".join(cells)])
     return markdown(rows)
 

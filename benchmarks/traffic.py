@@ -12,5 +12,7 @@ FILE = Path("src/fedbr/methods/traffic.json")
 
 if __name__ == "__main__":
     found = bench.traffic(bench.DIGITS_CNN, {name: cls() for name, cls in METHODS.items()})
-    rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(figures)}" for name, figures in found.items())
+    rows = ",\n".join(
+        f"  {json.dumps(name)}: {json.dumps(figures)}" for name, figures in found.items()
+    )
     FILE.write_text(f"{{\n{rows}\n}}\n", "utf-8")

@@ -12,10 +12,19 @@ held_out = np.arange(len(y)) % 5 == 0
 
 # One pile of samples, dealt to six clients so that their classes differ.
 federation = fedbr.Federation.from_arrays(
-    x[~held_out], y[~held_out], x[held_out], y[held_out], clients=6, partition="lda", alpha=0.3, seed=0
+    x[~held_out],
+    y[~held_out],
+    x[held_out],
+    y[held_out],
+    clients=6,
+    partition="lda",
+    alpha=0.3,
+    seed=0,
 )
 print("effective classes per client:", federation.describe()["effective_classes"])
-run = fedbr.train(federation, "mlp", methods=[fedbr.FedBR(lam=0.1)], rounds=10, local_steps=10, hidden=(32,))
+run = fedbr.train(
+    federation, "mlp", methods=[fedbr.FedBR(lam=0.1)], rounds=10, local_steps=10, hidden=(32,)
+)
 print(f"dealt:     accuracy {run.accuracy[-1]:.3f} after {len(run.accuracy)} rounds")
 
 # Or every site has its own arrays, of whatever size.

@@ -1,4 +1,6 @@
-"""A method of your own in thirty lines: keep the classifier's weights short, and clip what each client learns."""
+"""A method of your own in thirty lines: keep the classifier's weights short, and clip what each
+client learns.
+"""
 
 from typing import ClassVar
 
@@ -23,16 +25,25 @@ class Clipped(fedbr.Method):
 
     def on_grad(self, ctx: fedbr.ClientContext, params: dict[str, torch.Tensor]) -> None:
         grads = [p.grad for p in params.values() if p.grad is not None]
-        norm = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()  # of each client
+        norm = (
+            torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
+        )  # of each client
         scale = (self.max_norm / norm).clamp(max=1)
         for g in grads:
             g.mul_(scale.view(-1, *[1] * (g.dim() - 1)))
 
 
-if __name__ == "__main__":  # not when it is imported, as by: fedbr run --methods examples.own_method:Clipped
+if (
+    __name__ == "__main__"
+):  # not when it is imported, as by: fedbr run --methods examples.own_method:Clipped
     digits = load_digits()
-    x, y = torch.tensor(digits.images / 16, dtype=torch.float32).unsqueeze(1), torch.tensor(digits.target)
-    federation = fedbr.Federation.from_arrays(x[:1400], y[:1400], x[1400:], y[1400:], clients=10, partition="lda")
+    x, y = (
+        torch.tensor(digits.images / 16, dtype=torch.float32).unsqueeze(1),
+        torch.tensor(digits.target),
+    )
+    federation = fedbr.Federation.from_arrays(
+        x[:1400], y[:1400], x[1400:], y[1400:], clients=10, partition="lda"
+    )
     for methods in ([], [Clipped()], [Clipped(max_norm=0.5), fedbr.FedBR(lam=0.1)]):
         run = fedbr.train(federation, "mlp", methods, rounds=5, local_steps=20, lr=0.1)
         names = " + ".join(m.name for m in methods) or "fedavg"

@@ -6,11 +6,14 @@ from pathlib import Path
 from sklearn.datasets import load_digits
 
 import fedbr
-from fedbr import config, experiment
+from fedbr.recipe import schema as config
+from fedbr.run import loop as experiment
 
 digits = load_digits()
 x, y = (digits.images * 15).astype("uint8")[:, None], digits.target  # bytes: pixels from 0 to 255
-federation = fedbr.Federation.from_arrays(x[:1400], y[:1400], x[1400:], y[1400:], clients=10, partition="lda")
+federation = fedbr.Federation.from_arrays(
+    x[:1400], y[:1400], x[1400:], y[1400:], clients=10, partition="lda"
+)
 stack = [fedbr.Mixup(alpha=0.2), fedbr.FedBR(lam=0.1), fedbr.FedCM(alpha=0.5)]
 run = fedbr.train(federation, "mlp", stack, rounds=5, local_steps=20, lr=0.1)
 print(f"from Python: accuracy {run.accuracy[-1]:.3f}")

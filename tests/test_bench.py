@@ -7,12 +7,14 @@ import pytest
 
 import fedbr
 from fedbr import bench
-from fedbr.core.errors import RunError
 from fedbr.methods import METHODS, TRAFFIC
+from fedbr.util.errors import RunError
 
 
 def test_the_race_is_fair() -> None:
-    work = replace(bench.PAPER_CNN, options={"width": 0.1}, shape=(1, 8, 8), local_steps=3, batch_size=4)
+    work = replace(
+        bench.PAPER_CNN, options={"width": 0.1}, shape=(1, 8, 8), local_steps=3, batch_size=4
+    )
     ticks: list[int] = []
     stacks: list[tuple[str, list[fedbr.Method]]] = [("FedAvg", []), ("FedBR", [fedbr.FedBR()])]
     loop, ratios = bench.measure(work, 2, stacks, lambda: ticks.append(1))
@@ -33,7 +35,9 @@ class Clumsy(fedbr.Method):
 
 
 def test_a_mistake_ends_the_race_and_local_runs_in_it() -> None:
-    work = replace(bench.PAPER_CNN, options={"width": 0.1}, shape=(1, 8, 8), local_steps=2, batch_size=4)
+    work = replace(
+        bench.PAPER_CNN, options={"width": 0.1}, shape=(1, 8, 8), local_steps=2, batch_size=4
+    )
     with pytest.raises(RunError, match="in begin: KeyError: 'the mistake'"):
         bench.measure(work, 1, [("FedAvg", []), ("clumsy", [Clumsy()])])
     assert bench.measure(work, 1, [("Local", [fedbr.Local()])])[1][0].median > 0

@@ -1,4 +1,6 @@
-"""The house rules: imports go one way, public names are exported, examples and README commands work."""
+"""The house rules: imports go one way, public names are exported, examples and README commands
+work.
+"""
 
 from __future__ import annotations
 
@@ -19,34 +21,21 @@ from fedbr.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "fedbr"
-ALLOWED = {  # room -> the rooms that it may use
-    "core": {"core"},
-    "pseudo": {"core", "pseudo"},
-    "methods": {"core", "pseudo", "methods"},
-    "data": {"core", "data"},
-    "models": {"core", "models"},
-    "metrics": {"core", "metrics"},
-    "backends": {"core", "backends"},
-    "config": {"core", "methods", "models", "data"},
-    "results": {"core", "pseudo", "data", "metrics", "backends", "config", "results"},
-    "assembly": {"core", "methods", "models", "data", "backends", "config"},
-    "experiment": {"core", "models", "data", "metrics", "backends", "config", "results", "assembly"},
-    "given": {"core", "models", "data"},
-    "diagnostics": {
-        "given",
-        "core",
-        "methods",
-        "models",
-        "data",
-        "metrics",
-        "backends",
-        "config",
-        "results",
-        "assembly",
-        "diagnostics",
-    },
-    "api": {"given", "core", "methods", "models", "data", "backends", "config", "assembly", "experiment"},
-    "bench": {"core", "methods", "models", "data", "backends", "api"},
+LAYERS = (  # a room may use those above its own line, and itself
+    {"util"},
+    {"core"},
+    {"methods", "models", "data", "metrics", "backends"},
+    {"recipe"},
+    {"run"},
+    {"report"},
+    {"bias", "paper", "flower"},
+    {"api", "bench"},
+    {"cli", "__init__", "__main__"},
+)
+ALLOWED = {
+    room: {room}.union(*LAYERS[:i]) | ({"api"} if room == "bench" else set())
+    for i, layer in enumerate(LAYERS)
+    for room in layer
 }
 
 
@@ -60,17 +49,33 @@ def rooms_used(file: Path) -> set[str]:
             names = [node.module] if node.module else [alias.name for alias in node.names]
             used |= {(base + name.split("."))[0] for name in names}
         elif isinstance(node, ast.ImportFrom | ast.Import):
-            for name in [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]:
+            for name in (
+                [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else [a.name for a in node.names]
+            ):
                 assert not name.startswith("fedbr"), f"{file}: use relative imports"
-                assert name.split(".")[0] != "flwr" or "flower" in file.parts, f"{file}: flwr only in backends/flower"
+                assert name.split(".")[0] != "flwr" or "flower" in file.parts, (
+                    f"{file}: flwr only in backends/flower"
+                )
     return used
 
 
-@pytest.mark.parametrize("file", sorted(SOURCE.rglob("*.py")), ids=lambda f: str(f.relative_to(SOURCE)))
+@pytest.mark.parametrize(
+    "file", sorted(SOURCE.rglob("*.py")), ids=lambda f: str(f.relative_to(SOURCE))
+)
 def test_imports_go_one_way(file: Path) -> None:
     room = file.relative_to(SOURCE).parts[0].removesuffix(".py")
-    if room in ALLOWED:
-        assert rooms_used(file) <= ALLOWED[room], f"{file} may use {sorted(ALLOWED[room])}"
+    if room not in ("__init__", "__main__"):  # the names of the package, and its command
+        used = rooms_used(file) - {"__version__", ""}
+        assert used <= ALLOWED[room], f"{file} may not use {sorted(used - ALLOWED[room])}"
+
+
+def test_every_room_has_a_rule_and_a_sentence() -> None:
+    rooms = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix in ("", ".py")}
+    assert rooms - {"__pycache__", "py"} == set(ALLOWED)
+    for package in SOURCE.rglob("__init__.py"):
+        assert len(ast.get_docstring(ast.parse(package.read_text("utf-8"))) or "") > 60, package
 
 
 def test_public_names() -> None:
@@ -86,9 +91,18 @@ def test_public_names() -> None:
 
 
 def test_who_writes_a_method_finds_the_types_of_its_hooks() -> None:
-    hooks = [h for n, h in vars(fedbr.Method).items() if inspect.isfunction(h) and not n.startswith("_")]
+    hooks = [
+        h for n, h in vars(fedbr.Method).items() if inspect.isfunction(h) and not n.startswith("_")
+    ]
     said = " ".join(str(a) for hook in hooks for a in inspect.get_annotations(hook).values())
-    ours = set(re.findall(r"\b[A-Z]\w+", said)) - {"Any", "Generator", "Module", "None", "Sequence", "Tensor"}
+    ours = set(re.findall(r"\b[A-Z]\w+", said)) - {
+        "Any",
+        "Generator",
+        "Module",
+        "None",
+        "Sequence",
+        "Tensor",
+    }
     assert {"Spec", "State", "Reply"} < ours <= {*fedbr.__all__}
 
 
@@ -98,7 +112,9 @@ def test_the_round_loop_fits_on_a_few_screens() -> None:
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda f: f.name)
 def test_examples_run(example: Path) -> None:
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
 
@@ -111,14 +127,20 @@ class YourMethod(fedbr.Method):
 
 def test_readme_commands_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every make target and every fedbr command line of the documentation is one that there is."""
-    from fedbr import config
     from fedbr.cli.app import app, spread
+    from fedbr.recipe import schema as config
 
     monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(YourMethod=YourMethod))
     monkeypatch.chdir(ROOT)  # where the documentation's own method lies
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    commands = {c.name for c in app.registered_commands} | {group.name for group in app.registered_groups}
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    commands = {c.name for c in app.registered_commands} | {
+        group.name for group in app.registered_groups
+    }
+    for page in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]:
         text = page.read_text("utf-8")
         for target in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE):
             assert target in targets, f"{page.name}: make {target}"
@@ -138,11 +160,20 @@ def lines_of_code(file: Path) -> int:
     """Count lines that are neither blank, nor comment, nor docstring."""
     tree = ast.parse(file.read_text("utf-8"))
     documented = [
-        n for n in ast.walk(tree) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(n)
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(n)
     ]
-    docs = {line for n in documented for line in range(n.body[0].lineno, (n.body[0].end_lineno or 0) + 1)}
+    docs = {
+        line
+        for n in documented
+        for line in range(n.body[0].lineno, (n.body[0].end_lineno or 0) + 1)
+    }
     lines = enumerate(file.read_text("utf-8").splitlines(), 1)
-    return sum(bool(text.strip()) and not text.strip().startswith("#") and i not in docs for i, text in lines)
+    return sum(
+        bool(text.strip()) and not text.strip().startswith("#") and i not in docs
+        for i, text in lines
+    )
 
 
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"fedbr"}))

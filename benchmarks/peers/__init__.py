@@ -1,1 +1,3 @@
-"""Other federated-learning frameworks on the workloads of ``fedbr bench``: python -m benchmarks.peers."""
+"""Other federated-learning frameworks on the workloads of ``fedbr bench``: python -m
+benchmarks.peers.
+"""

@@ -1,4 +1,6 @@
-"""Time other frameworks on the workloads of fedbr bench: python -m benchmarks.peers [--workload mlp ...] [--json]."""
+"""Time other frameworks on the workloads of fedbr bench: python -m benchmarks.peers [--workload mlp
+...] [--json].
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from fedbr import bench
-from fedbr.backends.process import one_thread
 from fedbr.bench import Workload
 from fedbr.data import Federation
-from fedbr.results.environment import environment
+from fedbr.run.environment import environment
+from fedbr.util.processes import one_thread
 
 from .common import RoundDone
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A framework: its driver, what that needs, the packages whose versions matter, and how to get them."""
+    """A framework: its driver, what that needs, the packages whose versions matter, and how to get
+    them.
+    """
 
     driver: str
     needs: str  # the module whose import tells whether the framework is there and complete
@@ -60,9 +64,10 @@ class Spent:
 def cpu_seconds() -> float:
     """Return user and system time of this process (all threads) and of everything it started.
 
-    Counted: this process; children that have ended and were waited for (RUSAGE_CHILDREN); on Linux also all living
-    descendants with what they have waited for, read from /proc in ticks of 10 ms. The last are Ray's daemons and
-    workers, which getrusage cannot see while they live. Not counted: descendants that ended without being waited for.
+    Counted: this process; children that have ended and were waited for (RUSAGE_CHILDREN); on Linux
+    also all living descendants with what they have waited for, read from /proc in ticks of 10 ms.
+    The last are Ray's daemons and workers, which getrusage cannot see while they live. Not counted:
+    descendants that ended without being waited for.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + ended.ru_utime + ended.ru_stime + _living()
@@ -72,7 +77,8 @@ def _living() -> float:
     children: dict[int, list[tuple[int, int]]] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has just ended
-            # After the name, which may contain anything: state, parent ... utime, stime, cutime, cstime.
+            # After the name, which may contain anything: state, parent ... utime, stime, cutime,
+            # cstime.
             fields = file.read_text("utf-8", "replace").rpartition(")")[2].split()
             pair = int(file.parent.name), sum(map(int, fields[11:15]))
             children.setdefault(int(fields[1]), []).append(pair)
@@ -143,10 +149,15 @@ def compare(name: str, work: Workload, repeats: int) -> dict[str, Any]:
 
 def absent(name: str) -> str:
     """Say why a peer cannot be used, or nothing."""
-    import_module(f".{PEERS[name].driver}", __package__)  # first: it sets what the framework reads when imported
+    import_module(
+        f".{PEERS[name].driver}", __package__
+    )  # first: it sets what the framework reads when imported
     try:
         import_module(PEERS[name].needs)
-    except (ImportError, RuntimeError) as error:  # the latter: a torchvision that does not fit torch
+    except (
+        ImportError,
+        RuntimeError,
+    ) as error:  # the latter: a torchvision that does not fit torch
         return str(error).splitlines()[0]
     return ""
 
@@ -164,10 +175,16 @@ def versions(name: str) -> dict[str, str | None]:
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("--workload", nargs="+", choices=[*bench.WORKLOADS], default=[*bench.WORKLOADS])
+    parser.add_argument(
+        "--workload", nargs="+", choices=[*bench.WORKLOADS], default=[*bench.WORKLOADS]
+    )
     parser.add_argument("--peer", nargs="+", choices=[*PEERS], default=[*PEERS], help="only these")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each, in turn with the bare loop")
-    parser.add_argument("--rounds", type=int, help="in a run, at least 2; default: those of the workload")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="runs of each, in turn with the bare loop"
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="in a run, at least 2; default: those of the workload"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     chosen = parser.parse_args(argv)
     if chosen.repeats < 1 or (chosen.rounds is not None and chosen.rounds < 2):
@@ -177,13 +194,21 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(argv)
-    found: dict[str, Any] = {"environment": environment(), "repeats": chosen.repeats, "workloads": {}, "missing": []}
+    found: dict[str, Any] = {
+        "environment": environment(),
+        "repeats": chosen.repeats,
+        "workloads": {},
+        "missing": [],
+    }
     for name in chosen.peer:
         with contextlib.redirect_stdout(sys.stderr):
             reason = absent(name)
         if reason:
             found["missing"].append(name)
-            print(f"{name}: skipped ({reason}); {PEERS[name].install}, see benchmarks/peers/README.md", file=sys.stderr)
+            print(
+                f"{name}: skipped ({reason}); {PEERS[name].install}, see benchmarks/peers/README.md",
+                file=sys.stderr,
+            )
     present = [name for name in chosen.peer if name not in found["missing"]]
     for title in chosen.workload if present else []:
         work = bench.WORKLOADS[title]
@@ -203,7 +228,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def show(figures: dict[str, Any], repeats: int) -> None:
     print(f"\n{figures['about']}; {figures['rounds']} rounds")
-    print(f"CPU seconds of a round after the first and of the start-up before it, median of {repeats}")
+    print(
+        f"CPU seconds of a round after the first and of the start-up before it, median of {repeats}"
+    )
     print(f"{'':<34} {'seconds':>9} {'bare loop':>10} {'of the loop':>12} {'start-up':>9}")
     for name, row in figures["peers"].items():
         label = f"{name} ({', '.join(f'{k} {v}' if v else f'no {k}' for k, v in row['versions'].items())})"

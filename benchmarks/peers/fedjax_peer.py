@@ -14,7 +14,9 @@ from fedbr.data import Federation
 from .common import Logits, RoundDone, nothing
 
 # One thread, as for all others; read when jax is imported, which is later.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
@@ -25,7 +27,9 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
     x, y = clients.train.samples.x.numpy(), clients.train.samples.y.numpy().astype("int32")
     if x.ndim == 4:
         x = x.transpose(0, 2, 3, 1)  # channels last, as convolutions on the CPU want them in JAX
-    users = {b"%06d" % who: {"x": x[part], "y": y[part]} for who, part in clients.train.parts.items()}
+    users = {
+        b"%06d" % who: {"x": x[part], "y": y[part]} for who, part in clients.train.parts.items()
+    }
     federated = fedjax.InMemoryFederatedData(users)
     sampler = fedjax.client_samplers.UniformGetClientSampler(federated, work.in_round, seed=0)
     model = _model(work, {"x": x[:1], "y": y[:1]})

@@ -1,4 +1,6 @@
-"""Flower (Beutel et al., 2020): FedAvg in its simulation with one Ray actor; without Ray, clients called in turn."""
+"""Flower (Beutel et al., 2020): FedAvg in its simulation with one Ray actor; without Ray, clients
+called in turn.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,11 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
             min_available_nodes=work.clients, train_metrics_aggr_fn=count,
         )  # fmt: skip
         start = app.ArrayRecord(Logits(work).state_dict())
-        found.append(strategy.start(grid=grid, initial_arrays=start, num_rounds=work.rounds, evaluate_fn=evaluate))
+        found.append(
+            strategy.start(
+                grid=grid, initial_arrays=start, num_rounds=work.rounds, evaluate_fn=evaluate
+            )
+        )
 
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "clients.pt")
@@ -63,7 +69,11 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
         finally:
             _open.cache_clear()
     # A client that fails is only left out by Flower: such a run would look fast.
-    replies = [int(record["replies"]) for record in found[0].train_metrics_clientapp.values()] if found else []
+    replies = (
+        [int(record["replies"]) for record in found[0].train_metrics_clientapp.values()]
+        if found
+        else []
+    )
     if replies != [work.in_round] * work.rounds:
         raise RuntimeError(f"Flower: clients failed, replies by round {replies}")
 
@@ -84,7 +94,10 @@ def client_app(work: Workload, file: str) -> Any:
         app = import_module("flwr.app")
         torch.set_num_threads(1)
         x, y, parts = _open(file)
-        number, who = int(message.content["config"]["server-round"]), int(context.node_config["partition-id"])
+        number, who = (
+            int(message.content["config"]["server-round"]),
+            int(context.node_config["partition-id"]),
+        )
         net = Logits(work)
         net.load_state_dict(message.content["arrays"].to_torch_state_dict())
         optimizer = torch.optim.SGD(net.parameters(), lr=work.lr)
@@ -121,10 +134,18 @@ def _in_turn(work: Workload, client: Any, serve: Any) -> None:
     """Hand the strategy's messages to the ClientApp directly: what Flower costs without Ray."""
     app = import_module("flwr.app")
     identity = import_module("flwr.supercore.task_identity").TaskIdentity
-    identity.task_id, identity.run_id, identity.node_id = 1, 0, 0  # messages carry it; Flower's runners set it
+    identity.task_id, identity.run_id, identity.node_id = (
+        1,
+        0,
+        0,
+    )  # messages carry it; Flower's runners set it
     contexts = {
         who + 1: app.Context(
-            run_id=0, node_id=who + 1, node_config={"partition-id": who}, state=app.RecordDict(), run_config={}
+            run_id=0,
+            node_id=who + 1,
+            node_config={"partition-id": who},
+            state=app.RecordDict(),
+            run_config={},
         )
         for who in range(work.clients)
     }
@@ -133,7 +154,9 @@ def _in_turn(work: Workload, client: Any, serve: Any) -> None:
         def get_node_ids(self) -> Iterable[int]:
             return contexts.keys()
 
-        def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> Iterable[Any]:
+        def send_and_receive(
+            self, messages: Iterable[Any], *, timeout: float | None = None
+        ) -> Iterable[Any]:
             return [client(message, contexts[message.metadata.dst_node_id]) for message in messages]
 
     serve(Grid())

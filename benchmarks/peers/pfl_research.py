@@ -42,18 +42,26 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
 
     # pfl has no types to subclass in what follows, hence the exceptions for mypy.
     class User(dataset.Dataset):  # type: ignore[misc, name-defined]
-        """Steps instead of epochs: pfl's own datasets end after one pass, which is fewer steps than asked for."""
+        """Steps instead of epochs: pfl's own datasets end after one pass, which is fewer steps than
+        asked for.
+        """
 
         def iter(self, batch_size: int | None) -> Iterator[Pair]:
             client = int(self.user_id)
             return batches(work, samples, self.raw_data[0], visits.next(client), client)
 
     class FedAvg(algorithm.FederatedAveraging):  # type: ignore[misc, name-defined]
-        """Without the evaluation of every client before and after training that pfl does in its first round."""
+        """Without the evaluation of every client before and after training that pfl does in its
+        first round.
+        """
 
         def get_next_central_contexts(self, *args: Any, **kwargs: Any) -> Any:
             contexts, model, found = super().get_next_central_contexts(*args, **kwargs)
-            return contexts and tuple(replace(c, do_evaluation=False) for c in contexts), model, found
+            return (
+                contexts and tuple(replace(c, do_evaluation=False) for c in contexts),
+                model,
+                found,
+            )
 
     class Watch(callback.TrainingProcessCallback):  # type: ignore[misc, name-defined]
         def after_central_iteration(self, *args: Any, **kwargs: Any) -> Any:
@@ -64,10 +72,14 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
         return User(raw_data=(torch.from_numpy(clients.train.parts[int(client)]),), user_id=client)
 
     names = [str(client) for client in range(work.clients)]
-    users = federated_dataset.FederatedDataset(user, sampling.get_user_sampler("minimize_reuse", names))
+    users = federated_dataset.FederatedDataset(
+        user, sampling.get_user_sampler("minimize_reuse", names)
+    )
     net = Net(work)
     model = import_module("pfl.model.pytorch").PyTorchModel(
-        net, local_optimizer_create=torch.optim.SGD, central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0)
+        net,
+        local_optimizer_create=torch.optim.SGD,
+        central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0),
     )
     FedAvg().run(
         algorithm_params=import_module("pfl.algorithm.base").NNAlgorithmParams(

@@ -11,19 +11,17 @@ if TYPE_CHECKING:
     from .api import Run as Run
     from .api import load_model as load_model
     from .api import train as train
-    from .core.data import Spec as Spec
-    from .core.errors import Diverged as Diverged
-    from .core.errors import InputError as InputError
+    from .bias import diagnose as diagnose
     from .core.method import Batch as Batch
     from .core.method import ClientContext as ClientContext
     from .core.method import Method as Method
     from .core.method import ServerContext as ServerContext
     from .core.model import FedModel as FedModel
     from .core.model import Output as Output
+    from .core.spec import Spec as Spec
     from .core.wire import Reply as Reply
     from .core.wire import State as State
     from .data import Federation as Federation
-    from .diagnostics import diagnose as diagnose
     from .methods import DANN as DANN
     from .methods import SCAFFOLD as SCAFFOLD
     from .methods import VHL as VHL
@@ -38,13 +36,15 @@ if TYPE_CHECKING:
     from .methods import Mixup as Mixup
     from .methods import Moon as Moon
     from .methods import NaiveMix as NaiveMix
+    from .util.errors import Diverged as Diverged
+    from .util.errors import InputError as InputError
 
 # Loaded when first used, so that `fedbr --help` does not wait for torch.
 _HOME = {
     "Batch": ".core.method",
     "ClientContext": ".core.method",
     "DANN": ".methods",
-    "Diverged": ".core.errors",
+    "Diverged": ".util.errors",
     "FedBR": ".methods",
     "FedCM": ".methods",
     "FedDecorr": ".methods",
@@ -54,7 +54,7 @@ _HOME = {
     "FedProx": ".methods",
     "Federation": ".data",
     "GroupDRO": ".methods",
-    "InputError": ".core.errors",
+    "InputError": ".util.errors",
     "Local": ".methods",
     "Method": ".core.method",
     "Mixup": ".methods",
@@ -65,10 +65,10 @@ _HOME = {
     "Run": ".api",
     "SCAFFOLD": ".methods",
     "ServerContext": ".core.method",
-    "Spec": ".core.data",
+    "Spec": ".core.spec",
     "State": ".core.wire",
     "VHL": ".methods",
-    "diagnose": ".diagnostics",
+    "diagnose": ".bias",
     "load_model": ".api",
     "train": ".api",
 }

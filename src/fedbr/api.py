@@ -15,31 +15,38 @@ import safetensors
 import torch
 from torch import nn
 
-from . import experiment, models
-from .assembly import assemble, connect
+from . import models
 from .backends.pool import WorkerPool
-from .backends.process import one_thread
-from .config import MetricsConfig, TrainConfig
-from .core.cohort import choose
-from .core.data import Spec
-from .core.errors import InputError
+from .core.fast.blocks import choose
 from .core.method import Method
 from .core.model import FedModel
 from .core.server import Server
-from .core.validation import validated
+from .core.spec import Spec
 from .core.wire import State
 from .data import Federation
-from .given import check_federation, starting_model
 from .methods import build as build_method
+from .recipe.schema import MetricsConfig, TrainConfig
+from .run import loop as experiment
+from .run.arguments import check_federation, starting_model
+from .run.setup import assemble, connect
+from .util.errors import InputError
+from .util.processes import one_thread
+from .util.validation import validated
 
 
 @dataclass
 class Run:
-    """A trained model (with ``Local``, which has none in common, the untrained start) and what was measured."""
+    """A trained model (with ``Local``, which has none in common, the untrained start) and what was
+    measured.
+    """
 
     model: FedModel
-    lines: list[dict[str, Any]] = field(default_factory=list, repr=False)  # one per round, as in metrics.jsonl
-    models: list[FedModel] = field(default_factory=list, repr=False)  # each client's own, where a method keeps them
+    lines: list[dict[str, Any]] = field(
+        default_factory=list, repr=False
+    )  # one per round, as in metrics.jsonl
+    models: list[FedModel] = field(
+        default_factory=list, repr=False
+    )  # each client's own, where a method keeps them
 
     @property
     def accuracy(self) -> list[float]:
@@ -58,7 +65,9 @@ class Run:
 
     @property
     def bias(self) -> list[dict[str, Any]]:
-        """How biased the clients' models were before they were averaged, one entry per round that was looked at."""
+        """How biased the clients' models were before they were averaged, one entry per round that
+        was looked at.
+        """
         return [
             {"round": line["round"], "accuracy_local": line["accuracy_local"], **line["bias"]}
             for line in self.lines
@@ -103,12 +112,13 @@ def train(
 ) -> Run:
     """Train one model across the clients of a federation.
 
-    ``model`` is a name of the table (with ``model_options`` such as width=0.25) or a module of yours, which is
-    copied and starts from the weights that it has. ``methods`` act in the listed order; none is FedAvg.
-    ``bias_every``: rounds between tests of every client's own model, whose figures come as ``Run.bias``.
-    ``watch`` is called after every round with its figures, a line of ``Run.lines``; what it raises ends the training.
-    With ``workers`` above 1, call it under ``if __name__ == "__main__":`` as for every Python process pool.
-    A loss that is no longer finite raises ``fedbr.Diverged``.
+    ``model`` is a name of the table (with ``model_options`` such as width=0.25) or a module of
+    yours, which is copied and starts from the weights that it has. ``methods`` act in the listed
+    order; none is FedAvg. ``bias_every``: rounds between tests of every client's own model, whose
+    figures come as ``Run.bias``. ``watch`` is called after every round with its figures, a line of
+    ``Run.lines``; what it raises ends the training. With ``workers`` above 1, call it under ``if
+    __name__ == "__main__":`` as for every Python process pool. A loss that is no longer finite
+    raises ``fedbr.Diverged``.
     """
     given = {name: value for name, value in locals().items() if name in TrainConfig.model_fields}
     settings = validated(TrainConfig, given | {"seeds": [seed]}, "train")
@@ -117,8 +127,12 @@ def train(
     if isinstance(methods, Method) or not isinstance(methods, Sequence):
         raise InputError(f"methods = {methods!r}: must be a list, such as [fedbr.FedBR(lam=0.1)]")
     if watch is not None and not callable(watch):
-        raise InputError(f"watch = {watch!r}: must be a function of a round's figures, such as print")
-    start = starting_model("train", model, model_options, federation, seed, signature(train).parameters)
+        raise InputError(
+            f"watch = {watch!r}: must be a function of a round's figures, such as print"
+        )
+    start = starting_model(
+        "train", model, model_options, federation, seed, signature(train).parameters
+    )
     job = assemble(start, list(methods), federation, settings, seed)
     with one_thread(), ExitStack() as exits:
         pool = exits.enter_context(WorkerPool(workers)) if workers > 1 else None
@@ -141,9 +155,9 @@ def train(
 def load_model(path: str | Path, client: int | None = None, own_code: bool = False) -> FedModel:
     """Read a ``model.safetensors`` of a result folder.
 
-    client: one of the models that each client kept for itself.
-    own_code: import and call what the file names as "package.module:name", a model or methods of one's own; a file from
-    somebody else could name anything.
+    client: one of the models that each client kept for itself. own_code: import and call what the
+    file names as "package.module:name", a model or methods of one's own; a file from somebody else
+    could name anything.
     """
     try:
         if Path(path).is_dir():
@@ -157,11 +171,17 @@ def load_model(path: str | Path, client: int | None = None, own_code: bool = Fal
         raise InputError(
             f"path = {str(path)!r}: not a model.safetensors, as DIR/runs/LABEL-SEED of a result folder has ({error})"
         ) from error
-    if personal := sorted({int(name.split(".")[0].removeprefix("client")) for name in weights if name[:6] == "client"}):
+    if personal := sorted(
+        {int(name.split(".")[0].removeprefix("client")) for name in weights if name[:6] == "client"}
+    ):
         if client not in personal:
-            raise InputError(f"client = {client}: every client has a model of its own; one of 0 to {personal[-1]}")
+            raise InputError(
+                f"client = {client}: every client has a model of its own; one of 0 to {personal[-1]}"
+            )
         prefix = f"client{client}."
-        weights = {name.removeprefix(prefix): v for name, v in weights.items() if name.startswith(prefix)}
+        weights = {
+            name.removeprefix(prefix): v for name, v in weights.items() if name.startswith(prefix)
+        }
     elif client is not None:
         raise InputError(f"client = {client}: there is one model for all; leave it out")
     named = [facts["name"], *(method["name"] for method in facts["methods"])]
@@ -174,7 +194,9 @@ def load_model(path: str | Path, client: int | None = None, own_code: bool = Fal
     model = models.build(facts["name"], facts["options"], shape, classes)
     spec = Spec(shape, classes, 1, 1, 1, 1, 1.0)
     for method in facts["methods"]:
-        model = build_method(method["name"], {k: v for k, v in method.items() if k != "name"}).rebuild(model, spec)
+        model = build_method(
+            method["name"], {k: v for k, v in method.items() if k != "name"}
+        ).rebuild(model, spec)
     model = model.to(next(iter(weights.values())).dtype)
     model.load_state_dict(weights)
     _equip(model, facts)
@@ -183,7 +205,9 @@ def load_model(path: str | Path, client: int | None = None, own_code: bool = Fal
 
 def _equip(model: FedModel, facts: Mapping[str, Any]) -> None:
     """Let a model see bytes as it did in training, and know what classes are called."""
-    scale, shift = (torch.tensor(v) if isinstance(v, list) else v for v in (facts["scale"], facts["shift"]))
+    scale, shift = (
+        torch.tensor(v) if isinstance(v, list) else v for v in (facts["scale"], facts["shift"])
+    )
     model.bytes_seen_as, model.class_names = (scale, shift), facts["class_names"]
     model.sample_shape = tuple(map(int, facts["shape"]))
 

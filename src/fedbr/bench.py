@@ -1,4 +1,6 @@
-"""What methods cost: speed against a bare PyTorch loop, step by step in turn, and bytes against FedAvg."""
+"""What methods cost: speed against a bare PyTorch loop, step by step in turn, and bytes against
+FedAvg.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import api, models
-from .backends.process import one_thread, share_memory_of_threads
-from .core.data import TrainData
 from .core.method import Method
 from .core.rng import stream, torch_stream
+from .core.samples import TrainData
 from .data import Federation
 from .methods import FedBR
+from .util.processes import one_thread, share_memory_of_threads
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ class Workload:
     each: int | None = None  # clients in a round; default: all
     samples: int = 600  # of a client
     rounds: int = 2
-    lockstep: bool = True  # a step each in turn and the second round timed; else all rounds, one after the other
+    lockstep: bool = (
+        True  # a step each in turn and the second round timed; else all rounds, one after the other
+    )
 
     @property
     def in_round(self) -> int:
@@ -55,13 +59,25 @@ class Workload:
 
 
 DIGITS_CNN = Workload("cnn", {"width": 0.25}, (1, 8, 8), clients=10, local_steps=50, batch_size=32)
-# Clients of the large CNN train one at a time: two of them say as much as ten. 50 steps are the paper's; with fewer,
-# what methods do once a round (FedBR's global features of the pseudo-data) would weigh more than it does.
+# Clients of the large CNN train one at a time: two of them say as much as ten. 50 steps are the
+# paper's; with fewer, what methods do once a round (FedBR's global features of the pseudo-data)
+# would weigh more than it does.
 PAPER_CNN = Workload("cnn", {"width": 1.0}, (1, 28, 28), clients=2, local_steps=50, batch_size=64)
-MLP = Workload("mlp", {"hidden": [64]}, (784,), clients=10, local_steps=50, batch_size=64, rounds=6, lockstep=False)
+MLP = Workload(
+    "mlp",
+    {"hidden": [64]},
+    (784,),
+    clients=10,
+    local_steps=50,
+    batch_size=64,
+    rounds=6,
+    lockstep=False,
+)
 MANY = replace(MLP, clients=1000, each=100, local_steps=5, samples=60, rounds=8)
 WORKLOADS = {"cnn": PAPER_CNN, "mlp": MLP, "mlp-1000": MANY}
-CROWD = replace(MANY, shape=(64,), batch_size=16, samples=20, clients=10_000, rounds=200)  # digits-sized samples
+CROWD = replace(
+    MANY, shape=(64,), batch_size=16, samples=20, clients=10_000, rounds=200
+)  # digits-sized samples
 
 Stacks = Sequence[tuple[str, list[Method]]]
 RELEASED = "FedBR, released sizes"  # the projector of the authors' code: twice as wide as there are features
@@ -97,12 +113,14 @@ class Ratio:
 def measure(
     work: Workload, repeats: int, stacks: Stacks, tick: Callable[[], None] = lambda: None
 ) -> tuple[float, list[Ratio]]:
-    """Time the bare loop and the stacks; return the loop's median seconds of a round and the ratios.
+    """Time the bare loop and the stacks; return the loop's median seconds of a round and the
+    ratios.
 
-    In lockstep all take a step each in turn, so that a machine that slows down for a while slows down all of them.
-    Two rounds are trained and the second is timed: in the first, caches are cold and methods lack their memory.
-    Small models do whole runs in turn instead, from the first object to the trained model, after a round that is not
-    timed: taking turns in every step would only measure whose weights are still in the cache.
+    In lockstep all take a step each in turn, so that a machine that slows down for a while slows
+    down all of them. Two rounds are trained and the second is timed: in the first, caches are cold
+    and methods lack their memory. Small models do whole runs in turn instead, from the first object
+    to the trained model, after a round that is not timed: taking turns in every step would only
+    measure whose weights are still in the cache.
     """
     clients = samples(work)
     with one_thread():
@@ -118,8 +136,12 @@ def measure(
     return statistics.median(bare), ratios
 
 
-def _relay(work: Workload, clients: Federation, stacks: Stacks, tick: Callable[[], None]) -> list[float]:
-    """Run the bare loop and every stack one after the other; return the CPU seconds of a round of each."""
+def _relay(
+    work: Workload, clients: Federation, stacks: Stacks, tick: Callable[[], None]
+) -> list[float]:
+    """Run the bare loop and every stack one after the other; return the CPU seconds of a round of
+    each.
+    """
     seconds = []
     runs: list[Callable[[], object]] = [partial(bare_rounds, work, clients)]
     runs += [partial(fedbr_rounds, work, clients, methods) for _, methods in stacks]
@@ -145,7 +167,9 @@ def workers(work: Workload, repeats: int, counts: Sequence[int] = (1, 2)) -> dic
 class Scale:
     """What a round costs when few and when many clients could have been drawn for it."""
 
-    seconds: dict[int, list[float]]  # number of clients -> median wall seconds of a round, one per repetition
+    seconds: dict[
+        int, list[float]
+    ]  # number of clients -> median wall seconds of a round, one per repetition
     memory: list[int]  # most bytes above the samples, one per repetition; Linux only
 
     @property
@@ -163,13 +187,17 @@ def scale(work: Workload, repeats: int, few: int = 200) -> Scale:
     for _ in range(repeats):
         _forget_most_memory()
         for world, clients in worlds:
-            found.seconds[world.clients].append(statistics.median(fedbr_rounds(world, clients, []).seconds_train))
+            found.seconds[world.clients].append(
+                statistics.median(fedbr_rounds(world, clients, []).seconds_train)
+            )
         found.memory.append(_memory("VmHWM") - before)
     return found
 
 
 def _memory(key: str) -> int:
-    """Return bytes in the kernel's books: VmRSS (now) or VmHWM (the most since told to forget); else 0."""
+    """Return bytes in the kernel's books: VmRSS (now) or VmHWM (the most since told to forget);
+    else 0.
+    """
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -213,12 +241,16 @@ class PacedData(TrainData):
 
     step: Callable[[], None] = lambda: None
 
-    def see(self, index: Tensor, dtype: torch.dtype, moves: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def see(
+        self, index: Tensor, dtype: torch.dtype, moves: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         self.step()
         return super().see(index, dtype, moves)
 
 
-def _race(work: Workload, clients: Federation, stacks: Stacks, tick: Callable[[], None]) -> list[float]:
+def _race(
+    work: Workload, clients: Federation, stacks: Stacks, tick: Callable[[], None]
+) -> list[float]:
     """Run the bare loop and every stack in lockstep; return the CPU seconds of each."""
     turns = Turns(1 + len(stacks), tick)
     seconds = [0.0] * (1 + len(stacks))
@@ -242,10 +274,17 @@ def _race(work: Workload, clients: Federation, stacks: Stacks, tick: Callable[[]
     def through_package(methods: list[Method], step: Callable[[], None]) -> None:
         train = clients.train
         fedbr_rounds(
-            work, replace(clients, train=PacedData(train.samples, train.parts, train.num_classes, step=step)), methods
+            work,
+            replace(
+                clients, train=PacedData(train.samples, train.parts, train.num_classes, step=step)
+            ),
+            methods,
         )
 
-    runs = [partial(bare_rounds, work, clients), *(partial(through_package, methods) for _, methods in stacks)]
+    runs = [
+        partial(bare_rounds, work, clients),
+        *(partial(through_package, methods) for _, methods in stacks),
+    ]
     share_memory_of_threads()  # or page faults, up to a tenth of a step, fall on whoever they happen to fall on
     threads = [threading.Thread(target=timed, args=(who, run)) for who, run in enumerate(runs)]
     for thread in threads:
@@ -270,7 +309,9 @@ def samples(work: Workload) -> Federation:
     return Federation.from_clients(pairs, test=(pairs[0][0][:10], torch.arange(10)))
 
 
-def bare_rounds(work: Workload, clients: Federation, step_done: Callable[[], None] = lambda: None) -> None:
+def bare_rounds(
+    work: Workload, clients: Federation, step_done: Callable[[], None] = lambda: None
+) -> None:
     """What one writes by hand: load weights, SGD steps, average."""
     with torch_stream(0, "model"):
         model = models.build(work.model, work.options, work.shape, 10)
@@ -279,11 +320,15 @@ def bare_rounds(work: Workload, clients: Federation, step_done: Callable[[], Non
     x, y = clients.train.samples.x, clients.train.samples.y
     for number in range(1, work.rounds + 1):
         start, total = total, [torch.zeros_like(p) for p in total]
-        for client in stream(0, "clients", number).permutation(work.clients)[: work.in_round].tolist():
+        for client in (
+            stream(0, "clients", number).permutation(work.clients)[: work.in_round].tolist()
+        ):
             part = clients.train.parts[client]
             own = torch.from_numpy(part)
             rng = stream(0, "batches", number, client)
-            index = torch.from_numpy(rng.integers(len(part), size=(work.local_steps, work.batch_size)))
+            index = torch.from_numpy(
+                rng.integers(len(part), size=(work.local_steps, work.batch_size))
+            )
             with torch.no_grad():
                 torch._foreach_copy_(parameters, start)
             for step in range(work.local_steps):
@@ -308,7 +353,9 @@ def fedbr_rounds(
 
 
 def traffic(work: Workload, methods: Mapping[str, Method]) -> dict[str, dict[str, float]]:
-    """Count what a client sends and receives, each round against FedAvg, and once: short runs of every method."""
+    """Count what a client sends and receives, each round against FedAvg, and once: short runs of
+    every method.
+    """
     clients = samples(work)
 
     def sent(stack: list[Method]) -> tuple[Tensor, Tensor]:

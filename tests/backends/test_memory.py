@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedbr
-from fedbr import config, experiment
 from fedbr.backends import memory
 from fedbr.backends.memory import ClientMemory
 from fedbr.core.wire import Payload, pack, unpack
+from fedbr.recipe import schema as config
+from fedbr.run import loop as experiment
 
 
 def state(value: int, size: int = 50) -> Payload:
@@ -47,7 +48,13 @@ def test_little_stays_in_memory(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("little")
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.one_of(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.sampled_from(["kill", "drop"]))))
+@given(
+    st.lists(
+        st.one_of(
+            st.lists(st.integers(0, 12), min_size=1, max_size=6), st.sampled_from(["kill", "drop"])
+        )
+    )
+)
 def test_much_goes_to_files_and_comes_back_whatever_happens(
     tmp_path_factory: pytest.TempPathFactory, rounds: list[list[int] | str]
 ) -> None:
@@ -61,7 +68,9 @@ def test_much_goes_to_files_and_comes_back_whatever_happens(
             (folder / ".9.safetensors.new").parent.mkdir(exist_ok=True)
             (folder / ".9.safetensors.new").write_bytes(b"half")
             kept, plain = ClientMemory(folder), dict(saved)
-            kept.restore({int(c): p for c, p in payloads.items()}, json.loads(json.dumps(header["filed"])))
+            kept.restore(
+                {int(c): p for c, p in payloads.items()}, json.loads(json.dumps(header["filed"]))
+            )
         elif clients == "drop":
             for client in list(plain)[:1]:
                 del kept[client]
@@ -99,12 +108,22 @@ def test_what_is_stored_stays_within_bounds(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_run_does_not_notice(federation: fedbr.Federation, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
-    settings = {"rounds": 5, "local_steps": 2, "clients_per_round": 3, "hidden": (7,), "workers": workers}
+def test_a_run_does_not_notice(
+    federation: fedbr.Federation, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    settings = {
+        "rounds": 5,
+        "local_steps": 2,
+        "clients_per_round": 3,
+        "hidden": (7,),
+        "workers": workers,
+    }
     filed = fedbr.train(federation, "mlp", [fedbr.SCAFFOLD(), fedbr.Moon()], **settings)
     monkeypatch.setattr(memory, "LITTLE", 2**26)
     held = fedbr.train(federation, "mlp", [fedbr.SCAFFOLD(), fedbr.Moon()], **settings)
-    assert all(map(torch.equal, filed.model.state_dict().values(), held.model.state_dict().values()))
+    assert all(
+        map(torch.equal, filed.model.state_dict().values(), held.model.state_dict().values())
+    )
 
 
 @pytest.mark.usefixtures("little")

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import fedbr
-from fedbr import config, experiment
+from fedbr.bias.case import Options
+from fedbr.bias.folder import from_folder
+from fedbr.bias.study import examine
 from fedbr.cli.app import call
-from fedbr.diagnostics.case import Options
-from fedbr.diagnostics.folder import from_folder
-from fedbr.diagnostics.run import examine
-from fedbr.results.store import ResultFolder
+from fedbr.recipe import schema as config
+from fedbr.run import loop as experiment
+from fedbr.run.folder import ResultFolder
 
 SMALL = [
     "model.name=mlp", "model.width=0.5", "data.clients=4", "train.clients_per_round=2", "train.rounds=3",
@@ -29,7 +30,7 @@ class Stop(Exception):
 
 @pytest.fixture
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedbr.results.bias_plots.draw", lambda *_: None)
+    monkeypatch.setattr("fedbr.bias.figures.draw", lambda *_: None)
 
 
 def stopped(folder: Path, rounds: int, *more: str) -> Path:
@@ -58,7 +59,12 @@ def test_a_partial_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     numbers = json.loads((folder / "diagnosis/diagnosis.json").read_text())
     assert numbers["about"]["rounds_done"] == 2
     assert numbers["about"]["round"] == 3
-    assert [m["label"] for m in numbers["methods"]] == ["FedAvg", "Component 1", "Component 2", "FedBR"]
+    assert [m["label"] for m in numbers["methods"]] == [
+        "FedAvg",
+        "Component 1",
+        "Component 2",
+        "FedBR",
+    ]
     assert numbers["methods"][3]["methods"][0]["hidden"] == 8  # as in the recipe
     assert (folder / "runs/FedAvg-0/checkpoint.safetensors").read_bytes() == before
     (folder / "diagnosis" / "features.png").write_bytes(b"a picture")
@@ -75,8 +81,32 @@ def test_a_partial_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.usefixtures("without_pictures")
 def test_other_methods_and_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = stopped(tmp_path / "run", 1)
-    line = ["diagnose", str(folder), "--methods", "fedavg", "fedprox", "--set", "fedprox.mu=1", "train.lr=0.05"]
-    assert call([*line, "--epochs", "1", "--client", "3", "--out", str(tmp_path / "there"), "--samples", "20"]) == 0
+    line = [
+        "diagnose",
+        str(folder),
+        "--methods",
+        "fedavg",
+        "fedprox",
+        "--set",
+        "fedprox.mu=1",
+        "train.lr=0.05",
+    ]
+    assert (
+        call(
+            [
+                *line,
+                "--epochs",
+                "1",
+                "--client",
+                "3",
+                "--out",
+                str(tmp_path / "there"),
+                "--samples",
+                "20",
+            ]
+        )
+        == 0
+    )
     numbers = json.loads((tmp_path / "there/diagnosis/diagnosis.json").read_text())
     assert numbers["methods"][1]["methods"] == [{"name": "fedprox", "mu": 1.0}]
     assert (numbers["about"]["lr"], numbers["about"]["epochs"]) == (0.05, 1)
@@ -101,7 +131,18 @@ def test_a_model_of_the_users(
 
 @pytest.mark.usefixtures("without_pictures")
 def test_the_toy_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["diagnose", "--toy", "--share", "0.1", "--pretrain", "1", "--epochs", "1", "--out", str(tmp_path)]
+    line = [
+        "diagnose",
+        "--toy",
+        "--share",
+        "0.1",
+        "--pretrain",
+        "1",
+        "--epochs",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
     assert call([*line, "--set", "model.name=mlp", "--methods", "fedavg", "--samples", "50"]) == 0
     said = capsys.readouterr().out
     assert "two clients with half of the classes each and 10% of the other half's" in said
@@ -120,22 +161,46 @@ def test_the_toy_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["diagnose", "{folder}", "--share", "0.1"], "--share: goes with --toy only"),
         (["diagnose", "{folder}", "--run", "FedAvgg"], "did you mean 'FedAvg'?"),
         (["diagnose", "{folder}", "--seed", "7"], "--seed 7: the folder has 0"),
-        (["diagnose", "{folder}", "--run", "FedBR"], "no round is finished yet; there are rounds of FedAvg (seed 0)"),
-        (["diagnose", "{folder}", "--set", "data.alpha=3"], "--set data.alpha=3: data belongs to the run"),
-        (["diagnose", "{folder}", "--set", "metrics.bias_every=1"], "metrics.bias_every=1: has no effect"),
-        (["diagnose", "{folder}", "--set", "train.rounds=2"], "train.rounds=2: has no effect on a diagnosis; change"),
-        (["diagnose", "{folder}", "--set", "train.clients_per_round=2"], "has no effect on a diagnosis; use --clients"),
+        (
+            ["diagnose", "{folder}", "--run", "FedBR"],
+            "no round is finished yet; there are rounds of FedAvg (seed 0)",
+        ),
+        (
+            ["diagnose", "{folder}", "--set", "data.alpha=3"],
+            "--set data.alpha=3: data belongs to the run",
+        ),
+        (
+            ["diagnose", "{folder}", "--set", "metrics.bias_every=1"],
+            "metrics.bias_every=1: has no effect",
+        ),
+        (
+            ["diagnose", "{folder}", "--set", "train.rounds=2"],
+            "train.rounds=2: has no effect on a diagnosis; change",
+        ),
+        (
+            ["diagnose", "{folder}", "--set", "train.clients_per_round=2"],
+            "has no effect on a diagnosis; use --clients",
+        ),
         (["diagnose", "{folder}", "--set", "train.cohort=2"], "train.cohort=2: has no effect"),
-        (["diagnose", "{folder}", "--set", "train.seeds=1"], "has no effect on a diagnosis; use --seed"),
+        (
+            ["diagnose", "{folder}", "--set", "train.seeds=1"],
+            "has no effect on a diagnosis; use --seed",
+        ),
         (["diagnose", "{folder}", "--set", "train.lrr=1"], "did you mean 'lr'?"),
         (["diagnose", "--toy", "--set", "data.clients=3"], "data.clients=3: has no effect"),
-        (["diagnose", "--toy", "--epochs", "2", "--set", "train.local_steps=3"], "--epochs 2: --set train.local_steps"),
+        (
+            ["diagnose", "--toy", "--epochs", "2", "--set", "train.local_steps=3"],
+            "--epochs 2: --set train.local_steps",
+        ),
         (["diagnose", "--toy", "--out", "{folder}/recipe.toml"], "cannot write there ("),
         (["diagnose", "{folder}", "--methods", "moon"], "moon: builds another model"),
     ],
 )
 def test_wrong_input_is_one_line(
-    arguments: list[str], words: str, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    words: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "one-round"
     if not folder.exists():
@@ -173,14 +238,25 @@ def test_the_table_is_printed_before_the_pictures(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedbr.results.bias_plots.draw", full)
-    line = ["diagnose", "--toy", "--pretrain", "1", "--set", "train.local_steps=2", "model.name=mlp"]
+    monkeypatch.setattr("fedbr.bias.figures.draw", full)
+    line = [
+        "diagnose",
+        "--toy",
+        "--pretrain",
+        "1",
+        "--set",
+        "train.local_steps=2",
+        "model.name=mlp",
+    ]
     assert call([*line, "--methods", "fedavg", "--samples", "20", "--out", str(tmp_path)]) == 1
     said = capsys.readouterr()
     assert "X1 | X2 by nearest mean %" in said.out
     assert "2 local steps of 32" in said.out
     assert "No space left" in said.err
-    assert json.loads((tmp_path / "diagnosis/diagnosis.json").read_text())["methods"][0]["label"] == "FedAvg"
+    assert (
+        json.loads((tmp_path / "diagnosis/diagnosis.json").read_text())["methods"][0]["label"]
+        == "FedAvg"
+    )
 
 
 def test_clients_that_train_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,24 +12,30 @@ import torch
 
 import fedbr
 from conftest import blobs
-from fedbr.assembly import assemble, connect
 from fedbr.backends.pool import WorkerPool
-from fedbr.config import TrainConfig
 from fedbr.core.client import new_state
-from fedbr.core.errors import RunError
 from fedbr.core.method import check_stack
 from fedbr.core.rng import torch_stream
 from fedbr.core.server import Server
 from fedbr.core.wire import pack, unpack
 from fedbr.data import DataOptions, load
-from fedbr.experiment import rounds
 from fedbr.methods import METHODS, build
 from fedbr.models import build as build_model
-from fedbr.results.store import RunFolder
+from fedbr.recipe.schema import TrainConfig
+from fedbr.run.folder import RunFolder
+from fedbr.run.loop import rounds
+from fedbr.run.setup import assemble, connect
+from fedbr.util.errors import RunError
 
 ROUNDS = 4
 PAPER = ["mixup+fedbr", "fedbr+fedcm", "fedbr+feddecorr", "fedbr+fedntd"]
-COMBINED = [*PAPER, "mixup+fedbr+fedcm", "fedprox+scaffold", "moon+fedbr+dann", "fedmix+scaffold+fedntd+groupdro"]
+COMBINED = [
+    *PAPER,
+    "mixup+fedbr+fedcm",
+    "fedprox+scaffold",
+    "moon+fedbr+dann",
+    "fedmix+scaffold+fedntd+groupdro",
+]
 STACKS = ["fedavg", *METHODS, *COMBINED]
 
 # method -> the setting at which it is FedAvg (SCAFFOLD and Local have none)
@@ -64,7 +70,11 @@ class Play:
     """A run whose parts can be looked at, taken apart and put together again."""
 
     def __init__(
-        self, federation: fedbr.Federation, stack: list[fedbr.Method], pool: WorkerPool | None = None, **settings: Any
+        self,
+        federation: fedbr.Federation,
+        stack: list[fedbr.Method],
+        pool: WorkerPool | None = None,
+        **settings: Any,
     ) -> None:
         chosen = {
             "local_steps": 3,
@@ -94,7 +104,9 @@ class Play:
 
     def same(self, other: Play, last: int = ROUNDS) -> bool:
         lines = [[line for line in play.lines if line["round"] <= last] for play in (self, other)]
-        return lines[0][-1:] == lines[1][-1:] and all(map(torch.equal, self.models(), other.models()))
+        return lines[0][-1:] == lines[1][-1:] and all(
+            map(torch.equal, self.models(), other.models())
+        )
 
 
 @pytest.fixture(scope="module")
@@ -122,13 +134,17 @@ def test_serial_and_pool_give_the_same_bits_and_resume_equals_the_whole(
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_seeds_matter_and_cohorts_change_only_the_last_bits(federation: fedbr.Federation, stack: str) -> None:
+def test_seeds_matter_and_cohorts_change_only_the_last_bits(
+    federation: fedbr.Federation, stack: str
+) -> None:
     plays = [Play(federation, methods(stack), cohort=c).run() for c in (1, 3, 4)]
     for other in plays[1:]:
         for one, some in zip(plays[0].models(), other.models(), strict=True):
             assert torch.allclose(one, some, rtol=1e-9, atol=1e-11)
     options = {"rounds": 2, "local_steps": 3, "batch_size": 8, "hidden": (7,)}
-    first, second = (fedbr.train(federation, "mlp", methods(stack), seed=s, **options) for s in (1, 2))
+    first, second = (
+        fedbr.train(federation, "mlp", methods(stack), seed=s, **options) for s in (1, 2)
+    )
     assert first.loss != second.loss
 
 
@@ -136,7 +152,9 @@ def test_seeds_matter_and_cohorts_change_only_the_last_bits(federation: fedbr.Fe
 def test_cohorts_of_images_agree(stack: str) -> None:
     federation = load(DataOptions(), 0)
     options = {"rounds": 2, "local_steps": 3, "width": 0.1, "dtype": "float64", "evaluate_every": 0}
-    alone, together = (fedbr.train(federation, "cnn", methods(stack), cohort=c, **options) for c in (1, 10))
+    alone, together = (
+        fedbr.train(federation, "cnn", methods(stack), cohort=c, **options) for c in (1, 10)
+    )
     assert alone.loss == pytest.approx(together.loss, rel=1e-9)
     for one, ten in zip(alone.model.parameters(), together.model.parameters(), strict=True):
         assert torch.allclose(one, ten, rtol=1e-8, atol=1e-10)
@@ -146,7 +164,9 @@ def test_cohorts_of_images_agree(stack: str) -> None:
 def test_messages_and_memory_survive_the_wire(federation: fedbr.Federation, stack: str) -> None:
     play = Play(federation, methods(stack)).run(last=2)
     tasks = play.server.train_tasks(3, [0, 1, 2])
-    payloads = {f"task{t.client}": t.payload for t in tasks} | {f"state{c}": s for c, s in play.backend.states.items()}
+    payloads = {f"task{t.client}": t.payload for t in tasks} | {
+        f"state{c}": s for c, s in play.backend.states.items()
+    }
     payloads |= {f"reply{r.client}": r.payload for r in play.backend.run(tasks)}
     _, again = unpack(pack({}, payloads))
     assert payloads.keys() == again.keys()
@@ -171,8 +191,12 @@ def test_the_neutral_setting_is_fedavg_to_the_bit(federation: fedbr.Federation, 
     assert not plain.same(acting)
 
 
-@pytest.mark.parametrize(("name", "change"), [(n, c) for n, changes in CHANGES.items() for c in changes], ids=str)
-def test_every_parameter_changes_the_result(federation: fedbr.Federation, name: str, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("name", "change"), [(n, c) for n, changes in CHANGES.items() for c in changes], ids=str
+)
+def test_every_parameter_changes_the_result(
+    federation: fedbr.Federation, name: str, change: dict[str, Any]
+) -> None:
     base, changed = (Play(federation, [build(name, options)]).run() for options in ({}, change))
     assert not base.same(changed)
 
@@ -198,7 +222,10 @@ def test_a_lost_state_is_noticed(federation: fedbr.Federation, stack: str) -> No
 def test_a_lost_part_of_the_state_is_noticed(federation: fedbr.Federation) -> None:
     play = Play(federation, methods("moon+scaffold"), clients_per_round=6).run(last=2)
     del play.backend.states[3]["scaffold"]
-    with pytest.raises(RunError, match=r"client 3: it trained in round 2, but what it remembers \(scaffold\) is lost"):
+    with pytest.raises(
+        RunError,
+        match=r"client 3: it trained in round 2, but what it remembers \(scaffold\) is lost",
+    ):
         play.run(3, 3)
 
 
@@ -212,8 +239,16 @@ def test_a_lost_state_of_the_server_is_noticed(federation: fedbr.Federation, nam
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_momentum_weight_decay_and_sample_weights_do_not_explode(federation: fedbr.Federation, stack: str) -> None:
-    settings = {"momentum": 0.9, "weight_decay": 0.01, "aggregate": "samples", "lr": 0.02, "local_steps": 10}
+def test_momentum_weight_decay_and_sample_weights_do_not_explode(
+    federation: fedbr.Federation, stack: str
+) -> None:
+    settings = {
+        "momentum": 0.9,
+        "weight_decay": 0.01,
+        "aggregate": "samples",
+        "lr": 0.02,
+        "local_steps": 10,
+    }
     play = Play(federation, methods(stack), **settings).run(last=25)
     assert play.lines[-1]["loss"] < play.lines[0]["loss"]
     assert max(float(v.abs().max()) for v in play.models()) < 30
@@ -222,8 +257,12 @@ def test_momentum_weight_decay_and_sample_weights_do_not_explode(federation: fed
 @pytest.mark.parametrize("stack", STACKS)
 def test_ten_of_a_hundred_clients(stack: str) -> None:
     x, y = blobs(classes=5, per_class=400)
-    federation = fedbr.Federation.from_arrays(x, y, x[::7], y[::7], clients=100, partition="lda", alpha=0.3, seed=0)
-    play = Play(federation, methods(stack), clients_per_round=10, cohort=4, dtype="float32").run(last=5)
+    federation = fedbr.Federation.from_arrays(
+        x, y, x[::7], y[::7], clients=100, partition="lda", alpha=0.3, seed=0
+    )
+    play = Play(federation, methods(stack), clients_per_round=10, cohort=4, dtype="float32").run(
+        last=5
+    )
     assert all(len(set(line["clients"])) == 10 for line in play.lines)
     took_part = {c for line in play.lines for c in line["clients"]}
     returned = 50 - len(took_part)
@@ -246,12 +285,15 @@ def test_any_two_methods_go_together_in_either_order(federation: fedbr.Federatio
 def test_the_listed_order_is_the_order_of_application(federation: fedbr.Federation) -> None:
     for stack in ("fedcm+fedprox", "mixup+naivemix"):
         here, there = (
-            Play(federation, methods("+".join(names))).run() for names in (stack.split("+"), stack.split("+")[::-1])
+            Play(federation, methods("+".join(names))).run()
+            for names in (stack.split("+"), stack.split("+")[::-1])
         )
         assert not here.same(there)
 
 
-def test_fedmix_before_mixup_is_naivemix_before_mixup_to_first_order(federation: fedbr.Federation) -> None:
+def test_fedmix_before_mixup_is_naivemix_before_mixup_to_first_order(
+    federation: fedbr.Federation,
+) -> None:
     """Halving lam must quarter the difference, whoever mixes last."""
     one_mean = {"mean_of": 30, "size": 1}  # so that both draw the same mean
     x, y = blobs()
@@ -262,7 +304,10 @@ def test_fedmix_before_mixup_is_naivemix_before_mixup_to_first_order(federation:
         play = Play(clients, stack, clients_per_round=1, cohort=1, local_steps=1, lr=1.0)
         return torch.cat([v.flatten() for v in play.run(last=1).models()])
 
-    gaps = [(after_one_step("fedmix", lam) - after_one_step("naivemix", lam)).norm() for lam in (2e-3, 1e-3)]
+    gaps = [
+        (after_one_step("fedmix", lam) - after_one_step("naivemix", lam)).norm()
+        for lam in (2e-3, 1e-3)
+    ]
     assert 3.4 < float(gaps[0] / gaps[1]) < 4.6
 
 

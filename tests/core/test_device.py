@@ -1,6 +1,8 @@
-"""The path to another device, walked without one: on torch's meta device, which has shapes but no values.
+"""The path to another device, walked without one: on torch's meta device, which has shapes but no
+values.
 
-There, whatever mixes devices raises, and so does every look at a value: what passes would not wait for a GPU either.
+There, whatever mixes devices raises, and so does every look at a value: what passes would not wait
+for a GPU either.
 """
 
 from __future__ import annotations
@@ -12,19 +14,21 @@ import torch
 from torch import nn
 
 import fedbr
-from fedbr.assembly import assemble, connect
-from fedbr.config import TrainConfig
 from fedbr.core import client, device
-from fedbr.core.errors import InputError
+from fedbr.core.evaluation import Piece
 from fedbr.core.server import Server
-from fedbr.core.testing import Piece
 from fedbr.methods import METHODS
+from fedbr.recipe.schema import TrainConfig
+from fedbr.run.setup import assemble, connect
+from fedbr.util.errors import InputError
 
 META = torch.device("meta")
 MODELS = {
     "cnn": lambda: fedbr.models.build("cnn", {"width": 0.1}, (1, 8, 8), 4),
     "mlp": lambda: fedbr.models.build("mlp", {"hidden": [6]}, (1, 8, 8), 4),
-    "dropout": lambda: fedbr.FedModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Dropout()), 6, 4),
+    "dropout": lambda: fedbr.FedModel(
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Dropout()), 6, 4
+    ),
 }
 STACKS = [[], *([name] for name in METHODS), ["mixup", "fedbr", "fedcm"]]
 
@@ -34,7 +38,9 @@ STACKS = [[], *([name] for name in METHODS), ["mixup", "fedbr", "fedcm"]]
 def test_no_step_looks_at_a_value_or_mixes_devices(
     names: list[str], cohort: int, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two rounds of images: contributions, training with all hooks, testing; only the end of a round looks."""
+    """Two rounds of images: contributions, training with all hooks, testing; only the end of a
+    round looks.
+    """
     x = torch.randint(0, 256, (60, 1, 8, 8), dtype=torch.uint8)
     clients = fedbr.Federation.from_clients(
         [(x[i::3], torch.arange(60)[i::3] % 4) for i in range(3)], test=(x, torch.arange(60) % 4)
@@ -43,10 +49,14 @@ def test_no_step_looks_at_a_value_or_mixes_devices(
     this = assemble(MODELS[model](), [METHODS[n]() for n in names], clients, settings, 0)
     server, there = Server(this), replace(this, spec=replace(this.spec, device=META))
     backend = connect(there, clients, cohort, None)
-    monkeypatch.setattr(client, "_summary", lambda losses, _: [{"loss": 0.0, "bad_step": -1.0}] * len(losses[0][0]))
+    monkeypatch.setattr(
+        client, "_summary", lambda losses, _: [{"loss": 0.0, "bad_step": -1.0}] * len(losses[0][0])
+    )
     looked: list[torch.device] = []
     looks: list[int] = []
-    monkeypatch.setattr(torch.Tensor, "__bool__", lambda _: not looks.append(1))  # Moon: did anybody train before?
+    monkeypatch.setattr(
+        torch.Tensor, "__bool__", lambda _: not looks.append(1)
+    )  # Moon: did anybody train before?
     monkeypatch.setattr(client, "moved", lambda payload, where: _moved(payload, where, looked))
     for round in (1, 2):
         tasks = server.contribute_tasks(round, range(3))
@@ -64,12 +74,17 @@ def test_no_step_looks_at_a_value_or_mixes_devices(
             backend.test([(server.params, [Piece(0, 0, 60)])])
 
 
-def _moved(payload: client.Payload, where: torch.device, looked: list[torch.device]) -> client.Payload:
+def _moved(
+    payload: client.Payload, where: torch.device, looked: list[torch.device]
+) -> client.Payload:
     """As on a GPU, but what comes back from nowhere is zero."""
     looked.append(where)
     back = where.type == "cpu"
     return {
-        s: {k: torch.zeros(v.shape, dtype=v.dtype) if back and v.is_meta else v.to(where) for k, v in state.items()}
+        s: {
+            k: torch.zeros(v.shape, dtype=v.dtype) if back and v.is_meta else v.to(where)
+            for k, v in state.items()
+        }
         for s, state in payload.items()
     }
 
@@ -98,10 +113,15 @@ def test_mixed_precision_works_or_is_refused(federation: fedbr.Federation) -> No
     """Which of the two is a matter of the machine: the probe decides, and it must be right."""
     settings = {"rounds": 3, "local_steps": 10, "lr": 0.1, "hidden": (16,), "device": "cpu"}
     if device.bfloat16_obstacle("cpu"):
-        with pytest.raises(InputError, match=r"^train.amp = true: bfloat16 does not work on cpu here \("):
+        with pytest.raises(
+            InputError, match=r"^train.amp = true: bfloat16 does not work on cpu here \("
+        ):
             fedbr.train(federation, "mlp", [fedbr.FedBR()], amp=True, **settings)
         return
-    mixed, plain = (fedbr.train(federation, "mlp", [fedbr.FedBR()], amp=amp, **settings) for amp in (True, False))
+    mixed, plain = (
+        fedbr.train(federation, "mlp", [fedbr.FedBR()], amp=amp, **settings)
+        for amp in (True, False)
+    )
     assert mixed.loss != plain.loss
     assert mixed.loss == pytest.approx(plain.loss, rel=0.05)
     assert all(v.dtype == torch.float32 for v in mixed.model.state_dict().values())

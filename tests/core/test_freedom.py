@@ -12,22 +12,32 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fedbr
-from fedbr.core.cohort import choose
-from fedbr.core.data import Spec
-from fedbr.core.errors import RunError
+from fedbr.core.fast.blocks import choose
+from fedbr.core.fast.stacked import Residual
 from fedbr.core.method import Batch, ClientContext, trained
 from fedbr.core.model import CohortModel, FedModel, Output
-from fedbr.core.stacked import Residual
+from fedbr.core.spec import Spec
 from fedbr.core.wire import State
+from fedbr.util.errors import RunError
 
-OPTIONS: dict[str, Any] = {"rounds": 2, "local_steps": 3, "batch_size": 8, "lr": 0.05, "dtype": "float64"}
+OPTIONS: dict[str, Any] = {
+    "rounds": 2,
+    "local_steps": 3,
+    "batch_size": 8,
+    "lr": 0.05,
+    "dtype": "float64",
+}
 
 
-def together_as_alone(federation: fedbr.Federation, model: str | FedModel, *methods: fedbr.Method, **more: Any) -> None:
+def together_as_alone(
+    federation: fedbr.Federation, model: str | FedModel, *methods: fedbr.Method, **more: Any
+) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "clients train one at a time")
         warnings.filterwarnings("ignore", "the model has BatchNorm")
-        alone, together = [fedbr.train(federation, model, methods, cohort=c, **OPTIONS | more) for c in (1, 3)]
+        alone, together = [
+            fedbr.train(federation, model, methods, cohort=c, **OPTIONS | more) for c in (1, 3)
+        ]
     for key, value in together.model.state_dict().items():
         torch.testing.assert_close(value, alone.model.state_dict()[key], rtol=1e-10, atol=1e-12)
 
@@ -39,7 +49,9 @@ class Masked(nn.Module):
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
-        self.register_buffer("mask", torch.tensor([True, False, True, True, True]).to(dtype), persistent=False)
+        self.register_buffer(
+            "mask", torch.tensor([True, False, True, True, True]).to(dtype), persistent=False
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.mask
@@ -62,13 +74,23 @@ MODELS = {
     "one object twice": [nn.Linear(6, 7), REPEATED, AGAIN, nn.Linear(7, 5), REPEATED, AGAIN],
     "draws on both ways": [
         nn.Linear(6, 5),
-        Residual(nn.Sequential(nn.Linear(5, 5), nn.Dropout(0.4)), nn.Sequential(nn.Dropout(0.2), nn.Linear(5, 5))),
+        Residual(
+            nn.Sequential(nn.Linear(5, 5), nn.Dropout(0.4)),
+            nn.Sequential(nn.Dropout(0.2), nn.Linear(5, 5)),
+        ),
     ],
     "a chain inside": [
         nn.Linear(6, 5),
         Residual(nn.Sequential(nn.ReLU(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 5))),
     ],
-    "something between": [nn.Linear(6, 7), nn.Identity(), nn.ReLU(), nn.Tanh(), nn.Linear(7, 5), nn.GELU()],
+    "something between": [
+        nn.Linear(6, 7),
+        nn.Identity(),
+        nn.ReLU(),
+        nn.Tanh(),
+        nn.Linear(7, 5),
+        nn.GELU(),
+    ],
 }
 
 
@@ -107,7 +129,9 @@ def test_statistics_that_are_means_over_all_batches_train_one_client_at_a_time()
     norm = model.encoder[1]  # type: ignore[index]
     norm.num_batches_tracked += 20_000  # one more batch hardly moves them
     spec = Spec((6,), 4, 6, 6, local_steps=3, batch_size=8, lr=0.05)
-    with pytest.warns(RuntimeWarning, match="one at a time: BatchNorm whose statistics are means over all batches"):
+    with pytest.warns(
+        RuntimeWarning, match="one at a time: BatchNorm whose statistics are means over all batches"
+    ):
         assert choose(model, spec, 3) == 1
 
 
@@ -130,7 +154,9 @@ class Slopes(fedbr.Method):
     name: ClassVar[str] = "slopes"
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
-        _, slope = torch.func.jvp(lambda z: ctx.model(z).logits, (batch.x,), (torch.ones_like(batch.x),))
+        _, slope = torch.func.jvp(
+            lambda z: ctx.model(z).logits, (batch.x,), (torch.ones_like(batch.x),)
+        )
         by_x = torch.func.grad(lambda z: ctx.model(z).logits.square().sum())(batch.x)
         return slope.square().mean(dim=(1, 2)) + by_x.square().mean(dim=(1, 2))
 
@@ -269,7 +295,9 @@ def test_nothing_of_a_round_outlives_it(federation: fedbr.Federation) -> None:
         gc.collect()
         gc.disable()
         try:
-            fedbr.train(federation, "mlp", [fedbr.SCAFFOLD(), fedbr.FedBR()], **OPTIONS | {"rounds": rounds})
+            fedbr.train(
+                federation, "mlp", [fedbr.SCAFFOLD(), fedbr.FedBR()], **OPTIONS | {"rounds": rounds}
+            )
             return sum(type(o) is Tensor for o in gc.get_objects())
         finally:
             gc.enable()

@@ -4,7 +4,14 @@ import pytest
 import torch
 
 import fedbr
-from fedbr.core.method import check_stack, cosine, forgets_its_term, per_client, soft_cross_entropy, take
+from fedbr.core.method import (
+    check_stack,
+    cosine,
+    forgets_its_term,
+    per_client,
+    soft_cross_entropy,
+    take,
+)
 
 
 def test_take_lets_every_client_pick_its_own() -> None:
@@ -101,5 +108,7 @@ def test_a_loss_without_a_return_is_noticed(federation: fedbr.Federation) -> Non
     others = [Looks(), Short(), Fails(), fedbr.FedBR(), fedbr.GroupDRO(), fedbr.Mixup()]
     assert [forgets_its_term(m) for m in (Forgets(), ForgetsOutside())] == [True, True]
     assert not any(forgets_its_term(m) for m in others)
-    with pytest.warns(RuntimeWarning, match=r"^methods: Forgets\.loss has no return, so it adds no term"):
+    with pytest.warns(
+        RuntimeWarning, match=r"^methods: Forgets\.loss has no return, so it adds no term"
+    ):
         fedbr.train(federation, "mlp", [Forgets()], rounds=1, local_steps=1)

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from fedbr.core.errors import InputError
+from fedbr.util.errors import InputError
 
 
 def refusal(function, *arguments, **keywords):

@@ -51,7 +51,9 @@ def test_what_was_made_once_is_not_made_again(cache):
     assert [path.suffix for path in cache.iterdir()] == [".safetensors"]  # no temporary file stays
 
 
-@pytest.mark.parametrize("parts", [["a", b"c"], ["ab"], ["a", "b"], [b"a", b"b"], ["a", b"b", ""], []])
+@pytest.mark.parametrize(
+    "parts", [["a", b"c"], ["ab"], ["a", "b"], [b"a", b"b"], ["a", b"b", ""], []]
+)
 def test_other_parts_are_another_key(parts):
     cached(["a", b"b"], lambda: ARRAYS)
     assert cached(parts, lambda: {"x": np.zeros(1)}).keys() == {"x"}
@@ -62,7 +64,9 @@ def test_a_damaged_cache_is_made_anew(cache):
     (path,) = cache.iterdir()
     whole = path.read_bytes()
     damages = [b"", whole[:-1], whole + b"!", b"garbage", whole[:-1] + bytes([whole[-1] ^ 1])]
-    damages += [bytes([*whole[:i], whole[i] ^ 1, *whole[i + 1 :]]) for i in range(8, len(whole), 37)]
+    damages += [
+        bytes([*whole[:i], whole[i] ^ 1, *whole[i + 1 :]]) for i in range(8, len(whole), 37)
+    ]
     for blob in damages:
         path.write_bytes(blob)
         made = []

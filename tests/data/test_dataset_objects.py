@@ -1,4 +1,6 @@
-"""Data set objects of others: what they hold arrives as it is, what makes no sense is refused in words."""
+"""Data set objects of others: what they hold arrives as it is, what makes no sense is refused in
+words.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,16 @@ def test_words_are_numbered_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [int, float, np.int16, np.float32, torch.tensor, lambda i: torch.tensor([i]), lambda i: np.array([i])]
+    "form",
+    [
+        int,
+        float,
+        np.int16,
+        np.float32,
+        torch.tensor,
+        lambda i: torch.tensor([i]),
+        lambda i: np.array([i]),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:labels")
 def test_numbers_stay_what_they_are(form: Any) -> None:
@@ -61,7 +72,10 @@ def test_numbers_stay_what_they_are(form: Any) -> None:
     [
         ([0, 1.5, 1], "train: label has 1.5; whole numbers or words are wanted"),
         ([0, float("nan")], "train: label has nan"),
-        ([0, None], "train: label of row 1 is None; whole numbers or words, one in each row, are wanted"),
+        (
+            [0, None],
+            "train: label of row 1 is None; whole numbers or words, one in each row, are wanted",
+        ),
         ([[0, 1], [1, 0]], "train: label of row 0 is [0, 1];"),
         ([np.eye(3)[0], np.eye(3)[1]], "train: label of row 0 is an array of shape (3,);"),
         ([torch.eye(3)[0]], "train: label of row 0 is an array of shape (3,);"),
@@ -77,8 +91,13 @@ def test_labels_that_are_none(labels: list[Any], words: str) -> None:
 
 
 def test_labels_of_the_test_that_do_not_fit() -> None:
-    assert refusal(both, rows(["a", "b"]), rows(["c"])) == "test: label has 'c', which train: label lacks"
-    assert refusal(both, rows(["a", "b"]), rows([0])).startswith("test: label is of type int64, train: label of <U1;")
+    assert (
+        refusal(both, rows(["a", "b"]), rows(["c"]))
+        == "test: label has 'c', which train: label lacks"
+    )
+    assert refusal(both, rows(["a", "b"]), rows([0])).startswith(
+        "test: label is of type int64, train: label of <U1;"
+    )
     assert refusal(both, rows([0, 1]), rows(["a"])).startswith("test: label: type <U1")
 
 
@@ -95,9 +114,17 @@ def test_the_names_of_a_class_label() -> None:
 
 def test_a_dictionary_of_splits() -> None:
     splits = {"test": rows([0]), "train": rows([0])}
-    assert refusal(both, splits, rows([0])) == "train: holds train, test; choose a split, such as ds['train']"
-    assert refusal(both, rows([0]), splits) == "test: holds test, train; choose a split, such as ds['test']"
-    assert refusal(both, {"all": rows([0])}) == "train: holds all; choose a split, such as ds['all']"
+    assert (
+        refusal(both, splits, rows([0]))
+        == "train: holds train, test; choose a split, such as ds['train']"
+    )
+    assert (
+        refusal(both, rows([0]), splits)
+        == "test: holds test, train; choose a split, such as ds['test']"
+    )
+    assert (
+        refusal(both, {"all": rows([0])}) == "train: holds all; choose a split, such as ds['all']"
+    )
     assert refusal(both, {}, rows([0])).endswith("choose a split, such as ds['train']")
 
 
@@ -111,7 +138,10 @@ def test_every_owner_is_tested_on_its_own() -> None:
     assert federation.client_names == ["a", "b", "c"]
     assert [p.tolist() for p in federation.train.parts.values()] == [[1, 3, 7], [0, 2, 6], [4, 5]]
     assert [t.x[:, 0].tolist() for t in federation.tests] == [[1.0], [], [0.0, 2.0]]
-    for test in (rows([0, 1], site=["a", "z"]), rows([0, 1])):  # somebody else, or nobody: one for all
+    for test in (
+        rows([0, 1], site=["a", "z"]),
+        rows([0, 1]),
+    ):  # somebody else, or nobody: one for all
         assert [len(t) for t in both(train, test, **options).tests] == [2]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -130,7 +160,9 @@ def test_every_owner_is_tested_on_its_own() -> None:
 )
 def test_owners_that_are_none(sites: list[Any], words: str) -> None:
     train = rows([0, 1], site=sites)
-    assert refusal(both, train, rows([0]), owner="site", partition="domains", clients=None).startswith(words)
+    assert refusal(
+        both, train, rows([0]), owner="site", partition="domains", clients=None
+    ).startswith(words)
 
 
 # Samples
@@ -173,10 +205,16 @@ def test_pictures_of_floats_are_refused() -> None:
 
 
 def test_tensors_have_their_channels_first_already() -> None:
-    tensor = torch.arange(2 * 8 * 3).view(1, 2, 8, 3).repeat(1, 4, 1, 1)[0]  # eight channels of 8 x 3
+    tensor = (
+        torch.arange(2 * 8 * 3).view(1, 2, 8, 3).repeat(1, 4, 1, 1)[0]
+    )  # eight channels of 8 x 3
     for kind in (torch.uint8, torch.float32, torch.bfloat16):
         assert both(images(tensor.to(kind), tensor.to(kind))).shape == (8, 8, 3)
-        assert both(images(*[tensor.to(kind).numpy()] * 2)).shape == (3, 8, 8) if kind != torch.bfloat16 else True
+        assert (
+            both(images(*[tensor.to(kind).numpy()] * 2)).shape == (3, 8, 8)
+            if kind != torch.bfloat16
+            else True
+        )
     grey = torch.zeros(5, 4, dtype=torch.uint8)
     assert both(images(grey, grey)).shape == (1, 5, 4)
 
@@ -184,4 +222,6 @@ def test_tensors_have_their_channels_first_already() -> None:
 def test_samples_that_are_none() -> None:
     assert "samples of type object" in refusal(both, images(None, None))
     assert "train: shape (2,)" in refusal(both, images(1.0, 2.0))
-    assert "1 or 3 channels are wanted" in refusal(both, images(*[np.zeros((8, 8, 4), np.uint8)] * 2))
+    assert "1 or 3 channels are wanted" in refusal(
+        both, images(*[np.zeros((8, 8, 4), np.uint8)] * 2)
+    )

@@ -19,12 +19,13 @@ import torch
 from PIL import Image
 
 import fedbr
-from fedbr import config
-from fedbr.core.data import Augment
-from fedbr.data import DATASETS, DataOptions, cifar, load, mnist, official, pacs, place
+from fedbr.core.samples import Augment
+from fedbr.data import DATASETS, DataOptions, load, official, place
 from fedbr.data.cache import cache_folder
 from fedbr.data.download import SOURCES
 from fedbr.data.rotation import rotate
+from fedbr.data.sources import cifar, mnist, pacs
+from fedbr.recipe import schema as config
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 real = pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not here")
@@ -42,14 +43,18 @@ def make_mnist(folder: Path, train: int = 60, test: int = 20) -> None:
     for prefix, count in (("train", train), ("t10k", test)):
         images = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
         head = struct.pack(">BBBBIII", 0, 0, 8, 3, count, 28, 28)
-        (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(head + images.tobytes()))
+        (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(
+            gzip.compress(head + images.tobytes())
+        )
         labels = (np.arange(count) % 10).astype(np.uint8)
         (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(
             struct.pack(">BBBBI", 0, 0, 8, 1, count) + labels.tobytes()
         )
 
 
-def make_cifar(folder: Path, name: str, files: dict[str, int], label_bytes: int, classes: int) -> None:
+def make_cifar(
+    folder: Path, name: str, files: dict[str, int], label_bytes: int, classes: int
+) -> None:
     rng = np.random.default_rng(1)
     with tarfile.open(folder / f"{name}-binary.tar.gz", "w:gz") as tar:
         for file, count in files.items():
@@ -76,7 +81,9 @@ def make_pacs(folder: Path, without: tuple[str, str] = ("", "")) -> None:
             for label in pacs.CLASSES:
                 for i in range(each if (domain, label) != without else 0):
                     blob = io.BytesIO()
-                    Image.fromarray(rng.integers(0, 256, (8, 10, 3), dtype=np.uint8)).save(blob, "PNG")
+                    Image.fromarray(rng.integers(0, 256, (8, 10, 3), dtype=np.uint8)).save(
+                        blob, "PNG"
+                    )
                     archive.writestr(f"PACS/{domain}/{label}/pic_{i}.png", blob.getvalue())
 
 
@@ -84,21 +91,29 @@ def make_pacs(folder: Path, without: tuple[str, str] = ("", "")) -> None:
 def folder(tmp_path: Path) -> Path:
     """All four data sets, tiny."""
     make_mnist(tmp_path)
-    make_cifar(tmp_path, "cifar-10", {**{f"data_batch_{i}.bin": 20 for i in range(1, 6)}, "test_batch.bin": 20}, 1, 10)
+    make_cifar(
+        tmp_path,
+        "cifar-10",
+        {**{f"data_batch_{i}.bin": 20 for i in range(1, 6)}, "test_batch.bin": 20},
+        1,
+        10,
+    )
     make_cifar(tmp_path, "cifar-100", {"train.bin": 200, "test.bin": 100}, 2, 100)
     make_pacs(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("name", [n for n in DATASETS if DATASETS[n].files])
-def test_every_data_set_with_files_trains_from_a_recipe(folder: Path, name: str, tmp_path: Path) -> None:
+def test_every_data_set_with_files_trains_from_a_recipe(
+    folder: Path, name: str, tmp_path: Path
+) -> None:
     recipe = config.parse(
         {
             "data": {"name": name, "path": str(folder)}, "model": {"name": "mlp", "hidden": [4]},
             "train": {"rounds": 1, "local_steps": 1, "batch_size": 2}, "compare": [{"label": "FedAvg", "methods": []}],
         }
     )  # fmt: skip
-    from fedbr import experiment
+    from fedbr.run import loop as experiment
 
     (run,) = experiment.run(recipe, tmp_path / "out")["runs"]
     assert run["finished"]
@@ -111,7 +126,9 @@ def test_mnist_is_read_and_every_client_and_its_test_set_is_turned(folder: Path)
     assert federation.shape == (1, 28, 28)
     for client, part in federation.train.parts.items():
         index = torch.from_numpy(part)
-        assert torch.equal(federation.train.samples.x[index], rotate(source.train.x[index], 15.0 * client))
+        assert torch.equal(
+            federation.train.samples.x[index], rotate(source.train.x[index], 15.0 * client)
+        )
         assert torch.equal(federation.tests[client].x, rotate(source.test.x, 15.0 * client))
 
 
@@ -126,20 +143,31 @@ def test_rotated_cifar_has_an_angle_for_every_image_and_tests_at_all_angles(fold
     shares = federation.shares
     assert shares is not None
     for client, part in federation.train.parts.items():
-        same = (turned[:, part] == federation.train.samples.x[part]).flatten(2).all(dim=2)  # [angles, images]
+        same = (
+            (turned[:, part] == federation.train.samples.x[part]).flatten(2).all(dim=2)
+        )  # [angles, images]
         assert (same.sum(dim=0) == 1).all()
-        assert [shares[client].get(t, 0.0) for t in range(10)] == pytest.approx(same.float().mean(dim=1).tolist())
+        assert [shares[client].get(t, 0.0) for t in range(10)] == pytest.approx(
+            same.float().mean(dim=1).tolist()
+        )
     assert len({tuple(row.items()) for row in shares}) == 5  # a mix of one's own
     other = load(options, 1)
     assert other.mix is not None
     assert not torch.equal(other.mix, federation.mix)  # and another for another seed
-    with pytest.raises(fedbr.InputError, match=r"data.rotation = 0.5: clean-cifar10 has no use for it"):
+    with pytest.raises(
+        fedbr.InputError, match=r"data.rotation = 0.5: clean-cifar10 has no use for it"
+    ):
         config.load("digits", ["data.name=clean-cifar10", "data.rotation=0.5"])
 
 
 def test_cifar_is_normalised_and_cifar100_has_fine_labels(folder: Path) -> None:
     ten, hundred = cifar.load10(str(folder)), cifar.load100(str(folder))
-    assert (len(ten.train), len(ten.test), len(hundred.train), len(hundred.test)) == (100, 20, 200, 100)
+    assert (len(ten.train), len(ten.test), len(hundred.train), len(hundred.test)) == (
+        100,
+        20,
+        200,
+        100,
+    )
     assert hundred.train.y.tolist() == [i % 100 for i in range(200)]
     assert hundred.train.augment == Augment(pad=4, flip=True)
     assert hundred.test.augment is None
@@ -155,13 +183,25 @@ def test_cifar_is_normalised_and_cifar100_has_fine_labels(folder: Path) -> None:
 
 def test_classes_and_clients_have_names(folder: Path) -> None:
     assert mnist.load(str(folder)).class_names == list("0123456789")
-    assert list(cifar.load10(str(folder)).class_names or ())[:3] == ["airplane", "automobile", "bird"]
+    assert list(cifar.load10(str(folder)).class_names or ())[:3] == [
+        "airplane",
+        "automobile",
+        "bird",
+    ]
     assert cifar.load100(str(folder)).class_names == [f"kind_{i}" for i in range(100)]
     shown = pacs.load(str(folder), 8, "")
     assert shown.class_names == pacs.CLASSES
-    assert list(shown.client_names or ())[:3] == ["art_painting 0-3", "art_painting 4-6", "cartoon 0-3"]
-    left = load(DataOptions(name="pacs", path=str(folder), partition="domains", unseen="cartoon"), 0)
-    assert left.client_names == [f"{d} {part}" for d in ("art_painting", "photo", "sketch") for part in ("0-3", "4-6")]
+    assert list(shown.client_names or ())[:3] == [
+        "art_painting 0-3",
+        "art_painting 4-6",
+        "cartoon 0-3",
+    ]
+    left = load(
+        DataOptions(name="pacs", path=str(folder), partition="domains", unseen="cartoon"), 0
+    )
+    assert left.client_names == [
+        f"{d} {part}" for d in ("art_painting", "photo", "sketch") for part in ("0-3", "4-6")
+    ]
 
 
 def test_names_of_cifar10_that_lie_beside_the_records_are_read(tmp_path: Path) -> None:
@@ -199,16 +239,31 @@ def test_augmentation_is_fresh_on_every_draw_and_does_not_depend_on_workers(fold
     first, second = (federation.train.draw([0, 1], rngs, (64,), torch.float32)[0] for _ in range(2))
     assert first.shape == (2, 64, 3, 32, 32)
     assert not torch.equal(first, second)
-    options: dict[str, Any] = {"rounds": 2, "local_steps": 2, "batch_size": 4, "hidden": (3,), "cohort": 2}
-    one, two = (fedbr.train(federation, "mlp", [fedbr.FedBR(mean_of=2)], workers=w, **options) for w in (1, 2))
+    options: dict[str, Any] = {
+        "rounds": 2,
+        "local_steps": 2,
+        "batch_size": 4,
+        "hidden": (3,),
+        "cohort": 2,
+    }
+    one, two = (
+        fedbr.train(federation, "mlp", [fedbr.FedBR(mean_of=2)], workers=w, **options)
+        for w in (1, 2)
+    )
     assert one.loss == two.loss
 
 
 def test_pacs_has_eight_clients_and_their_own_tests(folder: Path) -> None:
     federation = load(DataOptions(name="pacs", path=str(folder), partition="domains"), 0)
-    assert (federation.shape, federation.num_classes, len(federation.train.parts)) == ((3, 32, 32), 7, 8)
+    assert (federation.shape, federation.num_classes, len(federation.train.parts)) == (
+        (3, 32, 32),
+        7,
+        8,
+    )
     assert federation.sizes == [n * each * 4 // 5 for each in EACH.values() for n in (4, 3)]
-    assert [len(t) for t in federation.tests] == [n * each // 5 for each in EACH.values() for n in (4, 3)]
+    assert [len(t) for t in federation.tests] == [
+        n * each // 5 for each in EACH.values() for n in (4, 3)
+    ]
     for client, part in federation.train.parts.items():
         classes = set(federation.train.samples.y[part].tolist())
         assert classes == ({0, 1, 2, 3} if client % 2 == 0 else {4, 5, 6})
@@ -216,8 +271,12 @@ def test_pacs_has_eight_clients_and_their_own_tests(folder: Path) -> None:
     seen = federation.train.samples.see(slice(None), torch.float32)
     assert -1 <= seen.min() < -0.5 < 0.5 < seen.max() <= 1
     for domain, held in EACH.items():  # the others train on all that they have
-        unseen = load(DataOptions(name="pacs", path=str(folder), partition="domains", unseen=domain), 0)
-        assert unseen.sizes == [n * each for other, each in EACH.items() if other != domain for n in (4, 3)]
+        unseen = load(
+            DataOptions(name="pacs", path=str(folder), partition="domains", unseen=domain), 0
+        )
+        assert unseen.sizes == [
+            n * each for other, each in EACH.items() if other != domain for n in (4, 3)
+        ]
         assert [len(t) for t in unseen.tests] == [7 * held]
     with pytest.warns(RuntimeWarning, match="8 clients of their own"):
         by_lda = load(DataOptions(name="pacs", path=str(folder), partition="lda", clients=5), 0)
@@ -238,7 +297,10 @@ def test_npz_with_everything(tmp_path: Path) -> None:
     path = save(tmp_path / "a.npz", x=x, y=y, x_test=x[:7], y_test=y[:7], client=client)
     federation = load(DataOptions(name="npz", path=path, partition="domains"), 0)
     assert federation.shape == (3, 9, 9)
-    assert [p.tolist() for p in federation.train.parts.values()] == [list(range(1, 30, 2)), list(range(0, 30, 2))]
+    assert [p.tolist() for p in federation.train.parts.values()] == [
+        list(range(1, 30, 2)),
+        list(range(0, 30, 2)),
+    ]
     assert torch.equal(federation.train.samples.x[4], torch.from_numpy(x[4]).permute(2, 0, 1))
     assert federation.train.samples.y[:4].tolist() == [0, 1, 2, 0]
     assert [len(t) for t in federation.tests] == [7]
@@ -247,7 +309,12 @@ def test_npz_with_everything(tmp_path: Path) -> None:
 
 def test_npz_without_a_test_set_holds_one_out(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    path = save(tmp_path / "a.npz", x=rng.normal(size=(100, 5)), y=np.arange(100) % 4, client=np.arange(100) % 2)
+    path = save(
+        tmp_path / "a.npz",
+        x=rng.normal(size=(100, 5)),
+        y=np.arange(100) % 4,
+        client=np.arange(100) % 2,
+    )
     with pytest.warns(RuntimeWarning, match="2 clients of their own"):
         federation = load(DataOptions(name="npz", path=path, partition="lda", clients=3), 0)
     assert sum(federation.sizes) == 80
@@ -264,7 +331,10 @@ def test_npz_without_a_test_set_holds_one_out(tmp_path: Path) -> None:
         ({"x": np.zeros((3, 2))}, "has no array 'y', only x"),
         ({"x": np.zeros((3, 2)), "y": np.zeros(4, int)}, "y has shape (4,)"),
         ({"x": np.zeros((3, 2)), "y": np.zeros(3, int), "x_test": np.zeros((3, 2))}, "go together"),
-        ({"x": np.zeros((3, 2)), "y": np.zeros(3, int), "client": np.zeros(2, int)}, "client has shape (2,)"),
+        (
+            {"x": np.zeros((3, 2)), "y": np.zeros(3, int), "client": np.zeros(2, int)},
+            "client has shape (2,)",
+        ),
         ({"x": np.full((30, 2), np.nan), "y": np.zeros(30, int)}, "not finite"),
         ({"x": np.zeros((30, 2), complex), "y": np.zeros(30, int)}, "complex128"),
         ({"x": np.array([{}]), "y": np.zeros(1, int)}, "not an .npz of plain arrays"),
@@ -272,16 +342,28 @@ def test_npz_without_a_test_set_holds_one_out(tmp_path: Path) -> None:
         ({"x": np.zeros((30, 2)), "y": np.full(30, np.nan)}, "y has nan"),
         ({"x": np.zeros((30, 2)), "y": np.full(30, 0.5)}, "y has 0.5"),
         (
-            {"x": np.zeros((9, 2)), "y": np.zeros(9, int), "x_test": np.zeros((9, 2)), "y_test": np.ones(9, int)},
+            {
+                "x": np.zeros((9, 2)),
+                "y": np.zeros(9, int),
+                "x_test": np.zeros((9, 2)),
+                "y_test": np.ones(9, int),
+            },
             "lacks",
         ),
         (
-            {"x": np.zeros((9, 2)), "y": np.zeros(9, int), "x_test": np.zeros((9, 3)), "y_test": np.zeros(9, int)},
+            {
+                "x": np.zeros((9, 2)),
+                "y": np.zeros(9, int),
+                "x_test": np.zeros((9, 3)),
+                "y_test": np.zeros(9, int),
+            },
             "x_test",
         ),
     ],
 )
-def test_wrong_npz_files_are_refused_in_words(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
+def test_wrong_npz_files_are_refused_in_words(
+    tmp_path: Path, arrays: dict[str, Any], words: str
+) -> None:
     path = save(tmp_path / "a.npz", **arrays)
     with pytest.raises(fedbr.InputError) as caught:
         load(DataOptions(name="npz", path=path, partition="iid", clients=2), 0)
@@ -296,8 +378,12 @@ def test_a_single_array_is_no_npz(tmp_path: Path) -> None:
 
 
 def test_natural_clients_are_not_dealt_anew_without_a_word(tmp_path: Path) -> None:
-    path = save(tmp_path / "a.npz", x=np.zeros((40, 3)), y=np.arange(40) % 2, client=np.arange(40) % 4)
-    with pytest.warns(RuntimeWarning, match="name 4 clients of their own; iid deals their samples anew"):
+    path = save(
+        tmp_path / "a.npz", x=np.zeros((40, 3)), y=np.arange(40) % 2, client=np.arange(40) % 4
+    )
+    with pytest.warns(
+        RuntimeWarning, match="name 4 clients of their own; iid deals their samples anew"
+    ):
         load(DataOptions(name="npz", path=path, partition="iid", clients=3), 0)
 
 
@@ -312,7 +398,11 @@ def test_the_trained_model_predicts_what_it_was_trained_on() -> None:
     x = np.random.default_rng(0).integers(0, 256, (40, 5), dtype=np.uint8)
     y = (x[:, 0] > 127).astype(int)
     run = fedbr.train(
-        fedbr.Federation.from_arrays(x, y, x, y, clients=2, partition="iid"), "mlp", rounds=3, local_steps=20, lr=0.5
+        fedbr.Federation.from_arrays(x, y, x, y, clients=2, partition="iid"),
+        "mlp",
+        rounds=3,
+        local_steps=20,
+        lr=0.5,
     )
     right = (run.model.predict(x) == torch.from_numpy(y)).float().mean()
     assert float(right) == pytest.approx(run.accuracy[-1])
@@ -329,7 +419,12 @@ def test_folders_of_classes_and_of_clients(tmp_path: Path) -> None:
         for c, label in enumerate(("class2", "class10")):
             png(tmp_path / "plain" / label / f"{i}.png", 20 * c + i)
             png(tmp_path / "sites" / f"site{i % 2}" / label / f"{i}.png", 20 * c + i)
-    plain = load(DataOptions(name="folder", path=str(tmp_path / "plain"), partition="lda", clients=3, size=16), 0)
+    plain = load(
+        DataOptions(
+            name="folder", path=str(tmp_path / "plain"), partition="lda", clients=3, size=16
+        ),
+        0,
+    )
     assert (plain.shape, plain.num_classes, sum(plain.sizes)) == ((3, 16, 16), 2, 16)
     dark = plain.train.samples.x.flatten(1).float().mean(dim=1) < 20
     assert torch.equal(dark, plain.train.samples.y == 0)  # class2 before class10
@@ -345,8 +440,18 @@ PAGE = b"\n<!DOCTYPE html><html>Sign in to go on</html>"
     ("name", "file", "content", "words"),
     [
         ("rotated-mnist", "train-images-idx3-ubyte.gz", None, "has no train-images-idx3-ubyte"),
-        ("rotated-mnist", "t10k-labels-idx1-ubyte", b"\0\0\x08\x01\0\0\0\x14123", "ends at byte 11"),
-        ("rotated-mnist", "t10k-labels-idx1-ubyte", b"\0\0\x08\x01\0\0\0\x02\x09\x0a", "byte 9: label 10, at most 9"),
+        (
+            "rotated-mnist",
+            "t10k-labels-idx1-ubyte",
+            b"\0\0\x08\x01\0\0\0\x14123",
+            "ends at byte 11",
+        ),
+        (
+            "rotated-mnist",
+            "t10k-labels-idx1-ubyte",
+            b"\0\0\x08\x01\0\0\0\x02\x09\x0a",
+            "byte 9: label 10, at most 9",
+        ),
         ("rotated-mnist", "train-images-idx3-ubyte.gz", PAGE, "a web page"),
         ("clean-cifar10", "cifar-10-binary.tar.gz", b"nothing", "cannot be read"),
         ("clean-cifar10", "cifar-10-binary.tar.gz", PAGE, "a web page"),
@@ -373,12 +478,16 @@ def test_missing_and_damaged_files_are_named_with_what_helps(
 
 
 @pytest.mark.parametrize(
-    ("name", "other"), [("clean-cifar10", "cifar-10-batches-py/data_batch_1"), ("cifar100", "cifar-100-python/train")]
+    ("name", "other"),
+    [("clean-cifar10", "cifar-10-batches-py/data_batch_1"), ("cifar100", "cifar-100-python/train")],
 )
 def test_the_python_version_of_cifar_is_recognised(tmp_path: Path, name: str, other: str) -> None:
     (tmp_path / other).parent.mkdir()
     (tmp_path / other).write_bytes(b"")
-    with pytest.raises(fedbr.InputError, match=f"only {other.split('/')[0]}; the binary version is wanted; .*data get"):
+    with pytest.raises(
+        fedbr.InputError,
+        match=f"only {other.split('/')[0]}; the binary version is wanted; .*data get",
+    ):
         load(DataOptions(name=name, path=str(tmp_path)), 0)
 
 
@@ -392,14 +501,18 @@ def test_the_first_place_that_has_the_files_is_taken(
     with pytest.raises(fedbr.InputError, match=f"nothing was downloaded.*{help_}"):
         count()
     monkeypatch.setenv("FEDBR_DATA", str(folder / "nowhere"))
-    with pytest.raises(fedbr.InputError, match=rf"\$FEDBR_DATA = '.*nowhere': there is no such.*{help_}"):
+    with pytest.raises(
+        fedbr.InputError, match=rf"\$FEDBR_DATA = '.*nowhere': there is no such.*{help_}"
+    ):
         count()
     monkeypatch.setenv("FEDBR_DATA", str(folder))
     assert count() == 60
     empty, downloads = tmp_path_factory.mktemp("empty"), tmp_path_factory.mktemp("downloads")
     monkeypatch.setenv("FEDBR_DATA", str(empty))
     monkeypatch.setattr(place, "data_folder", lambda: downloads)
-    with pytest.raises(fedbr.InputError, match=rf"\$FEDBR_DATA = '{empty}' has no.*nor has {downloads}; .*{help_}"):
+    with pytest.raises(
+        fedbr.InputError, match=rf"\$FEDBR_DATA = '{empty}' has no.*nor has {downloads}; .*{help_}"
+    ):
         count()
     make_mnist(downloads, train=30)
     assert count() == 30
@@ -425,15 +538,24 @@ def verdict(name: str, folder: Path) -> str:
     return official.verdict(DATASETS[name].files, str(folder), source)
 
 
-def test_files_are_compared_with_what_is_published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_compared_with_what_is_published(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     few = "not the official files: 60 of 60,000 training and 20 of 10,000 test records"
     assert verdict("rotated-mnist", folder) == few
     monkeypatch.setitem(official.RECORDS, "mnist", (60, 20))
-    assert verdict("rotated-mnist", folder) == "not the official files: as many records, but another checksum"
+    assert (
+        verdict("rotated-mnist", folder)
+        == "not the official files: as many records, but another checksum"
+    )
     ours = []
     for published in SOURCES["mnist"]:
         found = folder / published.name.removesuffix(".gz")
-        content = found.read_bytes() if found.exists() else gzip.decompress((folder / published.name).read_bytes())
+        content = (
+            found.read_bytes()
+            if found.exists()
+            else gzip.decompress((folder / published.name).read_bytes())
+        )
         ours.append(replace(published, content_md5=hashlib.md5(content).hexdigest()))
     monkeypatch.setitem(official.SOURCES, "mnist", ours)
     assert verdict("rotated-mnist", folder).startswith("official, complete")
@@ -444,7 +566,9 @@ def test_files_are_compared_with_what_is_published(folder: Path, monkeypatch: py
     checksum = hashlib.md5((folder / "cifar-10-binary.tar.gz").read_bytes()).hexdigest()
     monkeypatch.setitem(official.SOURCES, "cifar10", [replace(remote, md5=checksum)])
     assert verdict("clean-cifar10", folder).startswith("official, complete")
-    assert verdict("clean-cifar10", folder / "cifar-10-binary.tar.gz").startswith("official, complete")
+    assert verdict("clean-cifar10", folder / "cifar-10-binary.tar.gz").startswith(
+        "official, complete"
+    )
     with tarfile.open(folder / "cifar-10-binary.tar.gz") as tar:
         tar.extractall(folder, filter="data")
     monkeypatch.setitem(official.RECORDS, "cifar10", (100, 20))
@@ -453,7 +577,9 @@ def test_files_are_compared_with_what_is_published(folder: Path, monkeypatch: py
 
 def test_what_a_pacs_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_pacs(tmp_path, without=("sketch", "horse"))
-    assert verdict("pacs", tmp_path).startswith("not complete: 330 of 9,991 images; art_painting has 5 of 379 dog, ")
+    assert verdict("pacs", tmp_path).startswith(
+        "not complete: 330 of 9,991 images; art_painting has 5 of 379 dog, "
+    )
     monkeypatch.setattr(official, "PACS", {domain: (each,) * 7 for domain, each in EACH.items()})
     assert verdict("pacs", tmp_path) == "not complete: 330 of 350 images; sketch has no horse"
     make_pacs(tmp_path)
@@ -476,17 +602,27 @@ class Pairs(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 def rows(count: int) -> list[dict[str, Any]]:
     """What a Hugging Face data set gives: rows with a picture, a label and whatever else."""
     return [
-        {"image": Image.new("RGB", (5, 4), (i, 0, 0)), "label": i % 3, "hospital": "AB"[i % 2]} for i in range(count)
+        {"image": Image.new("RGB", (5, 4), (i, 0, 0)), "label": i % 3, "hospital": "AB"[i % 2]}
+        for i in range(count)
     ]
 
 
 def test_data_set_objects_of_others() -> None:
     federation = fedbr.Federation.from_datasets(Pairs(30), Pairs(9), clients=3, partition="iid")
-    assert (federation.shape, federation.num_classes, federation.sizes) == ((1, 4, 4), 3, [10, 10, 10])
+    assert (federation.shape, federation.num_classes, federation.sizes) == (
+        (1, 4, 4),
+        3,
+        [10, 10, 10],
+    )
     assert federation.train.samples.x[7].unique().tolist() == [7.0]
-    by_hospital = fedbr.Federation.from_datasets(rows(20), rows(6), partition="domains", owner="hospital")
+    by_hospital = fedbr.Federation.from_datasets(
+        rows(20), rows(6), partition="domains", owner="hospital"
+    )
     assert (by_hospital.shape, by_hospital.sizes) == ((3, 4, 5), [10, 10])
-    assert [p.tolist() for p in by_hospital.train.parts.values()] == [list(range(0, 20, 2)), list(range(1, 20, 2))]
+    assert [p.tolist() for p in by_hospital.train.parts.values()] == [
+        list(range(0, 20, 2)),
+        list(range(1, 20, 2)),
+    ]
     fedbr.train(by_hospital, "mlp", rounds=1, local_steps=1)
 
 
@@ -502,7 +638,9 @@ def test_data_set_objects_of_others() -> None:
         ([(np.zeros((1, 2)), 0), (np.zeros((1, 3)), 0)], {}, "different shapes"),
     ],
 )
-def test_wrong_data_set_objects_are_refused_in_words(train: Any, options: dict[str, Any], words: str) -> None:
+def test_wrong_data_set_objects_are_refused_in_words(
+    train: Any, options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(fedbr.InputError) as caught:
         fedbr.Federation.from_datasets(train, Pairs(3), **options)
     assert words in str(caught.value)
@@ -527,9 +665,13 @@ def test_the_real_files() -> None:
     assert (len(ten.train.samples), len(ten.tests[0])) == (5000, 2000)
     hundred = load(DataOptions(name="cifar100", path=str(SHARED), partition="lda", clients=10), 0)
     assert torch.bincount(hundred.train.samples.y).tolist() == [60] * 100
-    styles = load(DataOptions(name="pacs", path=str(SHARED / "PACS-32px.zip"), partition="domains"), 0)
+    styles = load(
+        DataOptions(name="pacs", path=str(SHARED / "PACS-32px.zip"), partition="domains"), 0
+    )
     assert sum(styles.sizes) + sum(len(t) for t in styles.tests) == 9991
-    with pytest.warns(RuntimeWarning, match=r"more than once .* PACS-32px\.zip is taken, .* \(9,991\)"):
+    with pytest.warns(
+        RuntimeWarning, match=r"more than once .* PACS-32px\.zip is taken, .* \(9,991\)"
+    ):
         same = load(DataOptions(name="pacs", path=str(SHARED), partition="domains"), 0)
     assert same.content == styles.content
     assert list(Path(os.environ["FEDBR_CACHE"]).glob("*.safetensors"))  # rotated and decoded once

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbr.core.errors import InputError, RunError
 from fedbr.data import download
 from fedbr.data.download import BY_HAND, SOURCES, Remote, get
+from fedbr.util.errors import InputError, RunError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 BLOB = np.random.default_rng(0).bytes(300_000)
@@ -31,7 +31,9 @@ class Site:
     blob: bytes = BLOB
     ranges: bool = True
     length: bool = True
-    cuts: list[int] = field(default_factory=list)  # one for each of the next answers: bytes before it breaks
+    cuts: list[int] = field(
+        default_factory=list
+    )  # one for each of the next answers: bytes before it breaks
     answers: list[int] = field(default_factory=list)  # codes of the next answers
     content_range: str = ""
     hangs: int = 0
@@ -75,7 +77,9 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.sites: dict[str, Site] = {}
         self.leave = threading.Event()
-        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self.thread = threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
         self.thread.start()
 
     def address(self, site: Site, name: str = "x.bin") -> str:
@@ -147,7 +151,10 @@ def test_broken_connections_go_on_where_they_broke(server, tmp_path, length):
     site = Site(cuts=[100_000, 1, 0, 50_000, 0, 0], length=length)
     _, told = fetch(tmp_path, remote(server.address(site)))
     check(tmp_path, told)
-    assert site.asked == ["", *(f"bytes={n}-" for n in (100_000, 100_001, 100_001, 150_001, 150_001, 150_001))]
+    assert site.asked == [
+        "",
+        *(f"bytes={n}-" for n in (100_000, 100_001, 100_001, 150_001, 150_001, 150_001)),
+    ]
 
 
 def test_an_interrupted_download_goes_on_later(server, tmp_path):
@@ -195,7 +202,13 @@ def test_an_answer_of_other_bytes_than_asked_is_not_used(server, tmp_path):
 
 
 def test_mirrors_take_over(server, tmp_path):
-    sites = [Site(answers=[404]), Site(blob=BLOB[::-1]), Site(blob=b"<html>sorry</html>"), Site(cuts=[1000]), Site()]
+    sites = [
+        Site(answers=[404]),
+        Site(blob=BLOB[::-1]),
+        Site(blob=b"<html>sorry</html>"),
+        Site(cuts=[1000]),
+        Site(),
+    ]
     check(tmp_path, fetch(tmp_path, remote("http://127.0.0.1:9/x", *map(server.address, sites)))[1])
     assert [site.asked for site in sites] == [[""], [""], [""], [""], ["bytes=1000-"]]
 
@@ -241,7 +254,10 @@ def test_another_size_is_refused_before_the_download(server, tmp_path):
 
 
 def test_no_more_is_taken_than_the_file_has(server, tmp_path):
-    check(tmp_path, fetch(tmp_path, remote(server.address(Site(blob=BLOB + b"!" * 10**6, length=False))))[1])
+    check(
+        tmp_path,
+        fetch(tmp_path, remote(server.address(Site(blob=BLOB + b"!" * 10**6, length=False))))[1],
+    )
 
 
 def test_without_network_one_line_says_what_to_do(tmp_path, monkeypatch, server):
@@ -260,8 +276,14 @@ def test_a_download_that_fails_leaves_no_empty_folder(server, tmp_path):
     (tmp_path / "mine").mkdir()
     refusal(RunError, tmp_path / "mine", remote("http://127.0.0.1:9/x"))
     assert (tmp_path / "mine").is_dir()
-    refusal(RunError, tmp_path / "new" / "folder", remote(server.address(Site(cuts=[1000] * 10, ranges=False))))
-    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["x.bin.part"]  # to go on with
+    refusal(
+        RunError,
+        tmp_path / "new" / "folder",
+        remote(server.address(Site(cuts=[1000] * 10, ranges=False))),
+    )
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == [
+        "x.bin.part"
+    ]  # to go on with
 
 
 def test_a_file_one_folder_deeper_is_there(tmp_path):
@@ -276,7 +298,10 @@ def test_a_file_one_folder_deeper_is_there(tmp_path):
 def test_a_file_of_that_name_is_not_overwritten(server, tmp_path):
     (tmp_path / "x.bin").write_bytes(b"mine")
     site = Site()
-    with pytest.raises(InputError, match=r"x.bin: not the official file \(MD5 .*, .* expected\); move it away first"):
+    with pytest.raises(
+        InputError,
+        match=r"x.bin: not the official file \(MD5 .*, .* expected\); move it away first",
+    ):
         fetch(tmp_path, remote(server.address(site)))
     assert (tmp_path / "x.bin").read_bytes() == b"mine"
     assert site.asked == []
@@ -304,14 +329,23 @@ def test_names(tmp_path):
         get("cifar", tmp_path)
     with pytest.raises(InputError) as error:
         get("pacs", tmp_path)
-    for word in ("https://domaingeneralization.github.io", "<domain>/<class>/<image>", "art_painting", str(tmp_path)):
+    for word in (
+        "https://domaingeneralization.github.io",
+        "<domain>/<class>/<image>",
+        "art_painting",
+        str(tmp_path),
+    ):
         assert word in str(error.value)
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_official_files():
-    assert {name: len(remotes) for name, remotes in SOURCES.items()} == {"mnist": 4, "cifar10": 1, "cifar100": 1}
+    assert {name: len(remotes) for name, remotes in SOURCES.items()} == {
+        "mnist": 4,
+        "cifar10": 1,
+        "cifar100": 1,
+    }
     assert not set(SOURCES) & set(BY_HAND)
     remotes = [r for group in SOURCES.values() for r in group]
     for published in remotes:
@@ -336,7 +370,9 @@ def test_importing_connects_to_nothing(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", None)
     for name in ("download", "archives", "cache", "readers"):
         again = f"fedbr.data.{name}_again"
-        spec = importlib.util.spec_from_file_location(again, Path(download.__file__).with_name(f"{name}.py"))
+        spec = importlib.util.spec_from_file_location(
+            again, Path(download.__file__).with_name(f"{name}.py")
+        )
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, again, module)
         spec.loader.exec_module(module)

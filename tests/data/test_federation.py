@@ -13,13 +13,18 @@ import torch
 
 import fedbr
 from conftest import blobs
-from fedbr.data import DataOptions, digits, proxy
+from fedbr.data import DataOptions, proxy
 from fedbr.data import load as load_options
 from fedbr.data.rotation import rotate
+from fedbr.data.sources import digits
 
 
-def load(name: str, clients: int, partition: str, proxy_name: str = "", seed: int = 0) -> fedbr.Federation:
-    return load_options(DataOptions(name=name, clients=clients, partition=partition, proxy=proxy_name), seed)
+def load(
+    name: str, clients: int, partition: str, proxy_name: str = "", seed: int = 0
+) -> fedbr.Federation:
+    return load_options(
+        DataOptions(name=name, clients=clients, partition=partition, proxy=proxy_name), seed
+    )
 
 
 def test_digits_are_all_there_and_test_data_are_never_trained_on() -> None:
@@ -47,7 +52,9 @@ def test_rotated_digits_turn_each_client_and_its_test_set() -> None:
     assert len(turned.tests) == 10
     for client, part in plain.train.parts.items():
         index = torch.from_numpy(part)
-        assert torch.equal(turned.train.samples.x[index], rotate(plain.train.samples.x[index], 15.0 * client))
+        assert torch.equal(
+            turned.train.samples.x[index], rotate(plain.train.samples.x[index], 15.0 * client)
+        )
         assert torch.equal(turned.tests[client].x, rotate(plain.tests[0].x, 15.0 * client))
         assert torch.equal(turned.tests[client].y, plain.tests[0].y)
 
@@ -67,7 +74,9 @@ def test_public_samples_look_like_the_data(name: str) -> None:
     assert seen.min() >= 0
     assert 0.3 < seen.max() <= 1.0001
     assert seen.std(dim=0).min() > 0.05
-    assert fedbr.train(federation, "mlp", [fedbr.FedBR(pseudo="mixture")], rounds=1, local_steps=2).accuracy
+    assert fedbr.train(
+        federation, "mlp", [fedbr.FedBR(pseudo="mixture")], rounds=1, local_steps=2
+    ).accuracy
 
 
 def test_seeing_samples_leaves_them_as_they_are() -> None:
@@ -81,12 +90,18 @@ def test_seeing_samples_leaves_them_as_they_are() -> None:
 
 def test_arrays_of_users_numpy_or_torch_bytes_or_floats() -> None:
     x, y = blobs()
-    for xs, ys in ((x, y), (torch.from_numpy(x), torch.from_numpy(y)), (x.astype(np.float32), y.astype(np.int32))):
+    for xs, ys in (
+        (x, y),
+        (torch.from_numpy(x), torch.from_numpy(y)),
+        (x.astype(np.float32), y.astype(np.int32)),
+    ):
         federation = fedbr.Federation.from_arrays(xs, ys, xs, ys, clients=3, partition="iid")
         assert federation.num_classes == 4
         assert sum(federation.sizes) == len(y)
     images = np.random.default_rng(0).integers(256, size=(40, 1, 4, 4), dtype=np.uint8)
-    federation = fedbr.Federation.from_arrays(images, y[:40], images, y[:40], clients=2, partition="iid")
+    federation = fedbr.Federation.from_arrays(
+        images, y[:40], images, y[:40], clients=2, partition="iid"
+    )
     assert federation.train.samples.x.dtype == torch.uint8  # bytes stay bytes until the batch
     assert federation.train.samples.see(slice(None), torch.float32).max() <= 1
 
@@ -94,7 +109,9 @@ def test_arrays_of_users_numpy_or_torch_bytes_or_floats() -> None:
 @pytest.mark.filterwarnings("ignore:labels")
 def test_clients_keep_what_is_theirs() -> None:
     x, y = blobs()
-    federation = fedbr.Federation.from_clients([(x[:7], y[:7]), (x[7:9], y[7:9])], test=[(x, y), (x[:5], y[:5])])
+    federation = fedbr.Federation.from_clients(
+        [(x[:7], y[:7]), (x[7:9], y[7:9])], test=[(x, y), (x[:5], y[:5])]
+    )
     own, classes = federation.train.of(1, torch.float64)
     assert np.array_equal(own.numpy(), x[7:9])
     assert np.array_equal(classes.numpy(), y[7:9])
@@ -173,10 +190,14 @@ def test_clients_and_tests_in_any_wrapping() -> None:
         other = fedbr.Federation.from_clients((pair for pair in pairs), test=test)
         assert (other.content, other.sizes) == (plain.content, plain.sizes)
         assert [len(t) for t in other.tests] == [160, 5]
-    assert len(fedbr.Federation.from_clients(tuple(pairs), test=(X.tolist(), Y.tolist())).tests) == 1
+    assert (
+        len(fedbr.Federation.from_clients(tuple(pairs), test=(X.tolist(), Y.tolist())).tests) == 1
+    )
 
 
-def test_test_sets_that_stand_there_twice_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_sets_that_stand_there_twice_are_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     federation = load("digits", 10, "iid")
     looked = []
     whole = np.isin
@@ -186,7 +207,9 @@ def test_test_sets_that_stand_there_twice_are_looked_at_once(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("form", [np.asarray, torch.from_numpy])
-def test_images_get_their_channels_first_wherever_they_come_from(form: Callable[[Any], Any], tmp_path: Path) -> None:
+def test_images_get_their_channels_first_wherever_they_come_from(
+    form: Callable[[Any], Any], tmp_path: Path
+) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(40) % 4
     shapes = {
@@ -198,7 +221,9 @@ def test_images_get_their_channels_first_wherever_they_come_from(form: Callable[
         x = rng.integers(0, 256, (40, *shape), dtype=np.uint8)
         moved = len(shape) == 3 and wanted != shape
         expected = torch.from_numpy(np.moveaxis(x, -1, 1).copy() if moved else x).view(40, *wanted)
-        arrays = fedbr.Federation.from_arrays(form(x), y, form(x), y, clients=2, partition="iid", proxy=form(x))
+        arrays = fedbr.Federation.from_arrays(
+            form(x), y, form(x), y, clients=2, partition="iid", proxy=form(x)
+        )
         clients = fedbr.Federation.from_clients([(form(x), y)], test=(form(x), y))
         np.savez(tmp_path / "a.npz", x=x, y=y, x_test=x, y_test=y)
         npz = load_options(DataOptions(name="npz", path=str(tmp_path / "a.npz"), clients=2), 0)
@@ -221,8 +246,9 @@ def test_images_with_alpha_are_refused(channels: int, words: str) -> None:
     x, y = np.zeros((40, 8, 9, channels), np.uint8), np.arange(40) % 4
     with pytest.raises(fedbr.InputError) as caught:
         fedbr.Federation.from_arrays(x, y, x, y)
-    assert f"x: images of shape (8, 9, {channels}); 1 or 3 channels are wanted: without alpha, {words}" in str(
-        caught.value
+    assert (
+        f"x: images of shape (8, 9, {channels}); 1 or 3 channels are wanted: without alpha, {words}"
+        in str(caught.value)
     )
     fedbr.Federation.from_arrays(x / 1.0, y, x / 1.0, y)  # floats may be anything
 

@@ -1,4 +1,6 @@
-"""What is held out is a share of every class and client, also of small ones; nobody is left without samples."""
+"""What is held out is a share of every class and client, also of small ones; nobody is left without
+samples.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedbr
-from fedbr.core.data import Samples
 from fedbr.core.rng import stream
-from fedbr.data import DataOptions, digits, load, own
+from fedbr.core.samples import Samples
+from fedbr.data import DataOptions, load
 from fedbr.data.holdout import chosen, held_out
+from fedbr.data.sources import digits, own
 
 
 def save(path: Path, count: int, clients: int, classes: int) -> str:
@@ -58,11 +61,15 @@ def test_many_small_clients_hold_out_their_share_of_every_class() -> None:
     assert time.process_time() - start < 5
     assert held.mean() == pytest.approx(0.2, abs=1e-3)
     assert np.ptp(np.bincount(owner[held])) <= 1
-    assert np.bincount(classes[held]) / 7000 == pytest.approx(0.2, abs=0.03)  # none is always left out
+    assert np.bincount(classes[held]) / 7000 == pytest.approx(
+        0.2, abs=0.03
+    )  # none is always left out
 
 
 def test_small_classes_that_are_all_alike_are_not_chosen_by_their_order() -> None:
-    owner, classes = (part.ravel() for part in np.indices((500, 5)))  # one sample each: every client holds out one
+    owner, classes = (
+        part.ravel() for part in np.indices((500, 5))
+    )  # one sample each: every client holds out one
     held = held_out(classes, 0.2, stream(0, "test"), owner)
     assert np.bincount(owner[held]).tolist() == [1] * 500
     assert np.bincount(classes[held], minlength=5).min() > 60
@@ -72,7 +79,18 @@ def test_large_classes_are_rounded_one_by_one_as_ever() -> None:
     """What was published on digits and PACS rests on these counts."""
     sizes = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
     held = chosen(np.repeat(np.arange(10), sizes), 0.2, stream(0, "digits", "test"))
-    assert np.bincount(np.repeat(np.arange(10), sizes)[held]).tolist() == [36, 36, 35, 37, 36, 36, 36, 36, 35, 36]
+    assert np.bincount(np.repeat(np.arange(10), sizes)[held]).tolist() == [
+        36,
+        36,
+        35,
+        37,
+        36,
+        36,
+        36,
+        36,
+        35,
+        36,
+    ]
     assert torch.bincount(digits.load().test.y).tolist() == [36, 36, 35, 37, 36, 36, 36, 36, 35, 36]
     tuning = load(DataOptions(name="digits", holdout=0.2), 0)
     assert torch.bincount(tuning.tests[0].y).tolist() == [28, 29, 28, 29, 29, 29, 29, 29, 28, 29]
@@ -83,20 +101,29 @@ def test_tuning_leaves_every_natural_client_something(tmp_path: Path, share: flo
     i = np.arange(30)
     client = np.where(i < 1, 0, np.where(i < 4, 1, 2))  # one sample, three, and 26
     path = tmp_path / "a.npz"
-    np.savez(path, x=i[:, None] / 1.0, y=i % 3, client=client, x_test=i[:, None] / 1.0, y_test=i % 3)
-    federation = load(DataOptions(name="npz", path=str(path), partition="domains", holdout=share), 0)
+    np.savez(
+        path, x=i[:, None] / 1.0, y=i % 3, client=client, x_test=i[:, None] / 1.0, y_test=i % 3
+    )
+    federation = load(
+        DataOptions(name="npz", path=str(path), partition="domains", holdout=share), 0
+    )
     assert len(federation.train.parts) == len(federation.tests) == 3
     assert federation.sizes[0] == 1
     assert min(federation.sizes) >= 1
     assert sum(federation.sizes) + sum(len(t) for t in federation.tests) == 30
     for c, part in federation.train.parts.items():
-        trained, tested = set(federation.train.samples.x[part].flatten().int().tolist()), numbers(federation.tests[c])
+        trained, tested = (
+            set(federation.train.samples.x[part].flatten().int().tolist()),
+            numbers(federation.tests[c]),
+        )
         assert trained | tested == set(i[client == c])
         assert not trained & tested
 
 
 def test_tuning_takes_the_share_of_every_client(tmp_path: Path) -> None:
-    options = DataOptions(name="npz", path=save(tmp_path / "a.npz", 600, 6, 10), partition="domains", holdout=0.25)
+    options = DataOptions(
+        name="npz", path=save(tmp_path / "a.npz", 600, 6, 10), partition="domains", holdout=0.25
+    )
     federation = load(options, 0)  # 8 of every client and class are left of 10 to tune with
     assert federation.sizes == [60] * 6
     assert [len(t) for t in federation.tests] == [20] * 6
@@ -108,7 +135,9 @@ def test_every_seed_tunes_on_others_but_is_tested_on_the_same(tmp_path: Path) ->
     for seed in (0, 0, 1):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tuned.append(numbers(load(DataOptions(name="npz", path=path, holdout=0.2), seed).tests[0]))
+            tuned.append(
+                numbers(load(DataOptions(name="npz", path=path, holdout=0.2), seed).tests[0])
+            )
             tested.append(numbers(load(DataOptions(name="npz", path=path), seed).tests[0]))
     assert tuned[0] == tuned[1] != tuned[2]
     assert tested[0] == tested[1] == tested[2]
@@ -117,7 +146,9 @@ def test_every_seed_tunes_on_others_but_is_tested_on_the_same(tmp_path: Path) ->
 
 def test_nothing_to_tune_on_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path / "a.npz", 12, 3, 2)
-    with pytest.raises(fedbr.InputError, match=r"data.holdout = 0.01: leaves nothing to test on, of \d+ training"):
+    with pytest.raises(
+        fedbr.InputError, match=r"data.holdout = 0.01: leaves nothing to test on, of \d+ training"
+    ):
         load(DataOptions(name="npz", path=path, partition="domains", holdout=0.01), 0)
 
 
@@ -142,15 +173,21 @@ def test_some_samples_of_tests_of_which_one_is_empty() -> None:
 @pytest.mark.filterwarnings("ignore:labels")
 def test_a_test_set_without_samples_is_called_empty() -> None:
     x, y = np.zeros((4, 2)), np.arange(4) % 2
-    with pytest.raises(fedbr.InputError, match=r"^test: has no samples; at least one client must have some$"):
+    with pytest.raises(
+        fedbr.InputError, match=r"^test: has no samples; at least one client must have some$"
+    ):
         fedbr.Federation.from_clients([(x, y)] * 2, test=[(x[:0], y[:0])] * 2)
-    with pytest.raises(fedbr.InputError, match=r"none of its classes is among those of the training samples"):
+    with pytest.raises(
+        fedbr.InputError, match=r"none of its classes is among those of the training samples"
+    ):
         fedbr.Federation.from_clients([(x, y * 0)] * 2, test=[(x[:0], y[:0]), (x, y * 0 + 1)])
 
 
 def test_a_fifth_of_a_small_data_set(tmp_path: Path) -> None:
     i = np.arange(20)
-    np.savez(tmp_path / "a.npz", x=i[:, None] / 1.0, y=i % 10)  # two of every class, of which 0.4 is nothing
+    np.savez(
+        tmp_path / "a.npz", x=i[:, None] / 1.0, y=i % 10
+    )  # two of every class, of which 0.4 is nothing
     source = own.npz(str(tmp_path / "a.npz"))
     assert len(source.test) == 4
     assert len(source.train.y.unique()) == 10

@@ -13,7 +13,8 @@ import torch
 from making import make_zip, refusal
 from PIL import Image
 
-from fedbr.data import DataOptions, load, own
+from fedbr.data import DataOptions, load
+from fedbr.data.sources import own
 
 
 @pytest.fixture(autouse=True)
@@ -31,22 +32,43 @@ def save(path: Path, **arrays: Any) -> str:
 
 def test_the_names_of_classes_and_clients(tmp_path: Path) -> None:
     x, i = np.zeros((40, 3)), np.arange(40)
-    words = save(tmp_path / "a.npz", x=x, y=np.array(["dog", "cat"])[i % 2], client=np.array(["b", "a"])[i // 20])
+    words = save(
+        tmp_path / "a.npz",
+        x=x,
+        y=np.array(["dog", "cat"])[i % 2],
+        client=np.array(["b", "a"])[i // 20],
+    )
     federation = load(DataOptions(name="npz", path=words, partition="domains"), 0)
     assert (federation.class_names, federation.client_names) == (["cat", "dog"], ["a", "b"])
     with pytest.warns(RuntimeWarning, match="2 clients of their own"):
-        assert load(DataOptions(name="npz", path=words, partition="iid", clients=4), 0).client_names is None
-    source = own.npz(save(tmp_path / "b.npz", x=x, y=np.array([b"dog", b"c\xc3\xa4t"])[i % 2], client=i % 2 + 7))
+        assert (
+            load(DataOptions(name="npz", path=words, partition="iid", clients=4), 0).client_names
+            is None
+        )
+    source = own.npz(
+        save(tmp_path / "b.npz", x=x, y=np.array([b"dog", b"c\xc3\xa4t"])[i % 2], client=i % 2 + 7)
+    )
     assert (source.class_names, source.client_names) == (["cät", "dog"], ["7", "8"])
-    assert own.npz(save(tmp_path / "c.npz", x=x, y=i % 3)).class_names is None  # numbers from 0 say it all
-    assert own.npz(save(tmp_path / "d.npz", x=x, y=5.0 * (i % 3) + 1)).class_names == ["1", "6", "11"]
+    assert (
+        own.npz(save(tmp_path / "c.npz", x=x, y=i % 3)).class_names is None
+    )  # numbers from 0 say it all
+    assert own.npz(save(tmp_path / "d.npz", x=x, y=5.0 * (i % 3) + 1)).class_names == [
+        "1",
+        "6",
+        "11",
+    ]
 
 
 @pytest.mark.parametrize("kind", [">f8", ">f4", np.longdouble, np.float16])
 def test_floats_of_any_kind(tmp_path: Path, kind: Any) -> None:
-    x, y = np.random.default_rng(0).normal(size=(40, 3)).astype(kind), (np.arange(40) % 2).astype(">i8")
+    x, y = (
+        np.random.default_rng(0).normal(size=(40, 3)).astype(kind),
+        (np.arange(40) % 2).astype(">i8"),
+    )
     source = own.npz(save(tmp_path / "a.npz", x=x, y=y, x_test=x, y_test=y))
-    assert np.array_equal(source.train.x.numpy(), x.astype(float).astype(source.train.x.numpy().dtype))
+    assert np.array_equal(
+        source.train.x.numpy(), x.astype(float).astype(source.train.x.numpy().dtype)
+    )
     assert source.train.x.dtype in (torch.float64, torch.float32, torch.float16)
 
 
@@ -59,11 +81,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"x": np.zeros(9)}, "x: shape (9,)"),
     ({"x": X.astype(">i4")}, "x: samples of type >i4; bytes (pixels) or floats are wanted"),
     ({"x_test": X.astype(bool)}, "x_test: samples of type bool"),
-    ({"x_test": X.astype(np.float32)}, "x_test: samples of shape (2,) and type torch.float32; those of x have"),
+    (
+        {"x_test": X.astype(np.float32)},
+        "x_test: samples of shape (2,) and type torch.float32; those of x have",
+    ),
     ({"x_test": X + np.inf}, "x_test: some samples are not finite"),
     ({"y": Y.astype(str), "y_test": (Y + 1).astype(str)}, "y_test has '2', which y lacks"),
     ({"y_test": Y + 1}, "y_test has 2, which y lacks"),
-    ({"y_test": Y.astype(str)}, "y_test is of type <U21, y of int64; numbers or words, but the same"),
+    (
+        {"y_test": Y.astype(str)},
+        "y_test is of type <U21, y of int64; numbers or words, but the same",
+    ),
     ({"y": Y + 1e300}, "y has 1e+300; whole numbers"),
     ({"client": np.full(9, np.nan)}, "client has nan"),
     ({"client": Y.astype("M8[s]")}, "client is of type datetime64[s]"),
@@ -71,7 +99,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "words"), REFUSED, ids=[words for _, words in REFUSED])
-def test_wrong_arrays_are_refused_by_name(tmp_path: Path, wrong: dict[str, Any], words: str) -> None:
+def test_wrong_arrays_are_refused_by_name(
+    tmp_path: Path, wrong: dict[str, Any], words: str
+) -> None:
     path = save(tmp_path / "a.npz", **{"x": X, "y": Y, "x_test": X, "y_test": Y} | wrong)
     message = refusal(own.npz, path)
     assert message.startswith(f"data.path = {path!r}: {words}")
@@ -93,7 +123,9 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
     assert why(whole[:-40])
     objects = Path(save(tmp_path / "c.npz", x=X, y=np.array(["a", None]))).read_bytes()
     assert why(objects) == "it holds Python objects; save labels as y.astype(str))"
-    np.savez_compressed(tmp_path / "d.npz", x=np.random.default_rng(0).normal(size=(99, 9)), y=np.arange(99))
+    np.savez_compressed(
+        tmp_path / "d.npz", x=np.random.default_rng(0).normal(size=(99, 9)), y=np.arange(99)
+    )
     damaged = bytearray((tmp_path / "d.npz").read_bytes())
     damaged[500:600] = bytes(100)
     assert why(bytes(damaged))
@@ -136,16 +168,29 @@ def test_an_archive_beside_its_folder_is_not_read(tmp_path: Path) -> None:
 def test_the_names_of_folders(tmp_path: Path) -> None:
     for i in range(40):
         png(tmp_path / f"site{i % 2 + 9}" / f"class{i // 2 % 2 + 9}" / f"{i}.png", i)
-    federation = load(DataOptions(name="folder", path=str(tmp_path), partition="domains", size=4), 0)
-    assert (federation.class_names, federation.client_names) == (["class9", "class10"], ["site9", "site10"])
+    federation = load(
+        DataOptions(name="folder", path=str(tmp_path), partition="domains", size=4), 0
+    )
+    assert (federation.class_names, federation.client_names) == (
+        ["class9", "class10"],
+        ["site9", "site10"],
+    )
 
 
 @pytest.mark.parametrize(
     ("train", "test"),
-    [("train", "test"), ("Training", "TESTING"), ("train", "val"), ("TRAIN", "valid"), ("training", "Validation")],
+    [
+        ("train", "test"),
+        ("Training", "TESTING"),
+        ("train", "val"),
+        ("TRAIN", "valid"),
+        ("training", "Validation"),
+    ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_train_and_test_are_a_split_and_no_clients(tmp_path: Path, train: str, test: str, packed: bool) -> None:
+def test_train_and_test_are_a_split_and_no_clients(
+    tmp_path: Path, train: str, test: str, packed: bool
+) -> None:
     for i in range(6):
         png(tmp_path / "d" / train / "abc"[i % 3] / f"{i}.png", i)
     for i in range(6, 8):
@@ -190,4 +235,6 @@ def test_a_misspelt_array_is_not_ignored(tmp_path: Path) -> None:
     for name, meant in (("clients", "client"), ("X_test", "x_test")):
         path = save(tmp_path / "a.npz", x=x, y=y, **{name: y})
         assert refusal(own.npz, path).endswith(f"has an array {name!r}; did you mean {meant!r}?")
-    own.npz(save(tmp_path / "a.npz", x=x, y=y, notes=y))  # what is nothing like ours is not ours to judge
+    own.npz(
+        save(tmp_path / "a.npz", x=x, y=y, notes=y)
+    )  # what is nothing like ours is not ours to judge

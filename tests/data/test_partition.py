@@ -1,4 +1,6 @@
-"""Every split is disjoint, complete and never leaves a client empty; the Dirichlet ones match the paper's."""
+"""Every split is disjoint, complete and never leaves a client empty; the Dirichlet ones match the
+paper's.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
-from fedbr.core.errors import InputError
-from fedbr.data.partition import PARTITIONS, PartitionOptions, effective_classes, partition, split_hash
+from fedbr.data.partition import (
+    PARTITIONS,
+    PartitionOptions,
+    effective_classes,
+    partition,
+    split_hash,
+)
+from fedbr.util.errors import InputError
 
 NAMES = sorted(set(PARTITIONS) - {"domains"})  # which splits nothing: below
 EQUAL = {"iid", "lda", "lda-prior"}
@@ -102,7 +110,9 @@ def test_the_samples_of_a_class_are_exchangeable(name):
     assert abs(expected - 1000) < 100
 
 
-@pytest.mark.parametrize(("name", "expected", "tolerance"), [("lda", 2.6, 0.3), ("lda-prior", 1.3, 0.2)])
+@pytest.mark.parametrize(
+    ("name", "expected", "tolerance"), [("lda", 2.6, 0.3), ("lda-prior", 1.3, 0.2)]
+)
 def test_effective_classes_of_the_dirichlet_splits(name, expected, tolerance):
     labels = np.repeat(np.arange(10), 600)
     splits = [split(name, labels, 10, seed) for seed in range(40)]
@@ -117,7 +127,9 @@ def slow_lda(counts, clients, rng, alpha, prior):
     for client in range(clients):
         rest = left > 0
         q = np.zeros(len(left))
-        q[rest] = rng.dirichlet(alpha * left[rest] / left.sum() if prior else alpha * np.ones(rest.sum()))
+        q[rest] = rng.dirichlet(
+            alpha * left[rest] / left.sum() if prior else alpha * np.ones(rest.sum())
+        )
         for _ in range(sum(counts) // clients):
             q = np.where(left > 0, q, 0)
             q = q / q.sum() if q.sum() > 0 else left / left.sum()
@@ -132,7 +144,10 @@ def test_dirichlet_splits_agree_with_the_slow_version(name):
     counts, clients, alpha, repeats = [5, 3, 4], 3, 0.8, 3000
     labels = np.repeat([2, 5, 11], counts)
     fast = [
-        [np.bincount(labels[part], minlength=12)[[2, 5, 11]] for part in split(name, labels, clients, s, alpha)]
+        [
+            np.bincount(labels[part], minlength=12)[[2, 5, 11]]
+            for part in split(name, labels, clients, s, alpha)
+        ]
         for s in range(repeats)
     ]
     rng = np.random.default_rng(12345)
@@ -140,14 +155,18 @@ def test_dirichlet_splits_agree_with_the_slow_version(name):
     for client in range(clients):
         tables = [Counter(tuple(table[client]) for table in tables) for tables in (fast, slow)]
         common = [key for key in tables[0] | tables[1] if tables[0][key] + tables[1][key] >= 20]
-        rows = np.array([[t[key] for key in common] + [repeats - sum(t[key] for key in common)] for t in tables])
+        rows = np.array(
+            [[t[key] for key in common] + [repeats - sum(t[key] for key in common)] for t in tables]
+        )
         assert chi2_contingency(rows[:, rows.any(axis=0)]).pvalue > 0.001
 
 
 def test_lda_limits():
     labels = np.repeat(np.arange(5), 200)
     for part in split("lda", labels, 5, alpha=1e-6)[:1]:
-        assert effective_classes(labels[part]) == 1  # a client is as large as a class: one class fills it
+        assert (
+            effective_classes(labels[part]) == 1
+        )  # a client is as large as a class: one class fills it
     for part in split("lda", labels, 5, alpha=1e6):
         assert effective_classes(labels[part]) > 4.5
 
@@ -177,7 +196,10 @@ def test_classwise_shares_classes_evenly(counts, clients, sharers):
     assert all(len(classes) == 1 for classes in owned)
     assert np.bincount(np.concatenate(owned)).tolist() == sharers
     for label in range(len(counts)):
-        assert np.ptp([len(p) for p, classes in zip(parts, owned, strict=True) if classes[0] == label]) <= 1
+        assert (
+            np.ptp([len(p) for p, classes in zip(parts, owned, strict=True) if classes[0] == label])
+            <= 1
+        )
 
 
 def test_shards_hold_few_classes():
@@ -263,7 +285,9 @@ def test_effective_classes(labels, expected):
 
 def test_split_hash():
     parts = [np.array([0, 2]), np.array([1])]
-    assert split_hash(parts) == hashlib.sha256(struct.pack("<qqqqq", 2, 0, 2, 1, 1)).hexdigest()[:16]
+    assert (
+        split_hash(parts) == hashlib.sha256(struct.pack("<qqqqq", 2, 0, 2, 1, 1)).hexdigest()[:16]
+    )
     assert split_hash([part.astype(">i4") for part in parts]) == split_hash(parts)
     assert split_hash(parts[::-1]) != split_hash(parts)
     assert split_hash([np.array([0]), np.array([2, 1])]) != split_hash(parts)
@@ -279,6 +303,12 @@ def test_domains_leave_every_sample_where_it_is():
     with pytest.raises(InputError, match=r"data.clients = 4: these data name 3 clients"):
         partition("domains", np.zeros(7, int), 4, np.random.default_rng(0), options)
     with pytest.raises(InputError, match=r"data.clients = True"):
-        partition("domains", np.zeros(7, int), True, np.random.default_rng(0), PartitionOptions(owner=owner * 0))
+        partition(
+            "domains",
+            np.zeros(7, int),
+            True,
+            np.random.default_rng(0),
+            PartitionOptions(owner=owner * 0),
+        )
     with pytest.raises(InputError, match=r"these data name no clients"):
         partition("domains", np.zeros(7, int), None, np.random.default_rng(0), PartitionOptions())

@@ -25,7 +25,9 @@ real = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not her
 
 def idx(*shape, kind=8, seed=0):
     values = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-    return values, bytes([0, 0, kind, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + values.tobytes()
+    return values, bytes([0, 0, kind, len(shape)]) + struct.pack(
+        f">{len(shape)}I", *shape
+    ) + values.tobytes()
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 3, 2), (0, 28, 28), (2, 1, 1, 2)])
@@ -44,22 +46,38 @@ def test_idx_cut_anywhere_names_the_byte():
     for end in range(len(blob)):
         expected = "at least 8" if end < 4 else "at least 16" if end < 16 else "40"
         assert refusal(read_idx, "x", blob[:end]) == f"x: ends at byte {end}, {expected} expected"
-    assert refusal(read_idx, "x.gz", gzip.compress(blob[:-1])) == "x.gz: ends at byte 39 when decompressed, 40 expected"
+    assert (
+        refusal(read_idx, "x.gz", gzip.compress(blob[:-1]))
+        == "x.gz: ends at byte 39 when decompressed, 40 expected"
+    )
     for packed in (gzip.compress(blob), gzip.compress(blob[:5]) + gzip.compress(blob[5:])):
         for end in range(2, len(packed)):
             if end != len(gzip.compress(blob[:5])) or len(packed) == len(gzip.compress(blob)):
                 message = refusal(read_idx, "x.gz", packed[:end])
                 assert message == f"x.gz: ends at byte {end}, in the middle of its compressed data"
-        np.testing.assert_array_equal(read_idx("x.gz", packed + bytes(9)), read_idx("x", blob))  # padding
-    assert refusal(read_idx, "x", blob + b"!") == "x: goes on after byte 40, where 4 × 3 × 2 bytes end"
+        np.testing.assert_array_equal(
+            read_idx("x.gz", packed + bytes(9)), read_idx("x", blob)
+        )  # padding
+    assert (
+        refusal(read_idx, "x", blob + b"!") == "x: goes on after byte 40, where 4 × 3 × 2 bytes end"
+    )
 
 
 def test_idx_that_is_something_else():
     _, blob = idx(4, 3, 2)
-    assert refusal(read_idx, "x", b"<html>") == "x: bytes 0 and 1 are 60 and 104, must be 0: not an IDX file"
-    assert refusal(read_idx, "x", idx(2, kind=13)[1]) == "x: byte 2 is 13, must be 8: not an IDX file of bytes"
+    assert (
+        refusal(read_idx, "x", b"<html>")
+        == "x: bytes 0 and 1 are 60 and 104, must be 0: not an IDX file"
+    )
+    assert (
+        refusal(read_idx, "x", idx(2, kind=13)[1])
+        == "x: byte 2 is 13, must be 8: not an IDX file of bytes"
+    )
     assert refusal(read_idx, "x", blob, 1) == "x: byte 3 is 3, must be 1: the dimensions"
-    assert refusal(read_idx, "x", b"\0\0\x08\0") == "x: byte 3 is 0, must be at least 1: the dimensions"
+    assert (
+        refusal(read_idx, "x", b"\0\0\x08\0")
+        == "x: byte 3 is 0, must be at least 1: the dimensions"
+    )
     huge = b"\0\0\x08\x03" + b"\xff" * 12
     assert refusal(read_idx, "x", huge) == f"x: ends at byte 16, {16 + (2**32 - 1) ** 3} expected"
 
@@ -75,7 +93,9 @@ def test_idx_in_damaged_gzip():
     for place in (-1, -8):  # the length and the checksum of what was packed
         packed = bytearray(whole)
         packed[place] ^= 1
-        assert refusal(read_idx, "x.gz", bytes(packed)).startswith(f"x.gz: damaged before byte {len(whole)} (")
+        assert refusal(read_idx, "x.gz", bytes(packed)).startswith(
+            f"x.gz: damaged before byte {len(whole)} ("
+        )
     message = refusal(read_idx, "x.gz", whole + b"more")
     assert message.startswith(f"x.gz: damaged before byte {len(whole) + 4} (")
 
@@ -84,7 +104,9 @@ def test_idx_labels_that_are_too_large_name_the_byte():
     blob = b"\0\0\x08\x01\0\0\0\x04" + bytes([3, 9, 10, 11])
     assert read_idx("y", blob, 1, 11).tolist() == [3, 9, 10, 11]
     assert refusal(read_idx, "y", blob, 1, 9) == "y: byte 10: label 10, at most 9 expected"
-    assert refusal(read_idx, "y.gz", gzip.compress(blob), 1, 9).startswith("y.gz: byte 10 when decompressed: label 10")
+    assert refusal(read_idx, "y.gz", gzip.compress(blob), 1, 9).startswith(
+        "y.gz: byte 10 when decompressed: label 10"
+    )
 
 
 # CIFAR
@@ -113,7 +135,9 @@ def test_cifar_records(label_bytes, maximum):
     message = refusal(read_cifar, "x.bin", bytes(wrong), label_bytes, maximum)
     byte, largest = 5 * record + label_bytes - 1, (9, 99)[label_bytes - 1]
     assert message == f"x.bin: record 5, byte {byte}: label 100, at most {largest} expected"
-    assert read_cifar("x", bytes(wrong), label_bytes)[1][5, -1] == 100  # without a maximum anything goes
+    assert (
+        read_cifar("x", bytes(wrong), label_bytes)[1][5, -1] == 100
+    )  # without a maximum anything goes
 
 
 # Images
@@ -131,7 +155,9 @@ def picture(height=8, width=8, channels=3, seed=0):
 
 
 def decode(tmp_path, image, size=8, **options):
-    tree = Tree.open(put(tmp_path, {"x.png": image if isinstance(image, bytes) else encoded(image, **options)}))
+    tree = Tree.open(
+        put(tmp_path, {"x.png": image if isinstance(image, bytes) else encoded(image, **options)})
+    )
     return read_images(tree, ["x.png"], size)[0]
 
 
@@ -159,7 +185,9 @@ def test_other_kinds_become_rgb(tmp_path):
     np.testing.assert_array_equal(got, expected)
     np.testing.assert_array_equal(decode(tmp_path, image.convert("CMYK"), kind="TIFF"), rgb)
     bits = image.convert("1")
-    np.testing.assert_array_equal(decode(tmp_path, bits), np.repeat(np.asarray(bits)[None] * 255, 3, axis=0))
+    np.testing.assert_array_equal(
+        decode(tmp_path, bits), np.repeat(np.asarray(bits)[None] * 255, 3, axis=0)
+    )
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
@@ -181,14 +209,19 @@ def test_sixteen_bits_as_older_decoders_give_them():
 @pytest.mark.parametrize("mode", ["F", "I"])
 def test_thirty_two_bits_a_pixel_are_refused(tmp_path, mode):
     message = refusal(decode, tmp_path, Image.new(mode, (8, 8), 1), kind="TIFF")
-    assert message == f"x.png: not an image that can be read (mode {mode}, 32 bits a pixel; 8 or 16 are wanted)"
+    assert (
+        message
+        == f"x.png: not an image that can be read (mode {mode}, 32 bits a pixel; 8 or 16 are wanted)"
+    )
 
 
 @pytest.mark.parametrize(("height", "width", "size"), [(16, 16, 8), (5, 9, 8), (64, 32, 4)])
 def test_resizing_agrees_with_the_plain_formula(tmp_path, height, width, size):
     values, image = picture(height, width)
 
-    def weights(n):  # a triangle as wide as the output pixel, or as the input pixel when that is wider
+    def weights(
+        n,
+    ):  # a triangle as wide as the output pixel, or as the input pixel when that is wider
         scale = n / size
         support = max(scale, 1.0)
         centres = (np.arange(size) + 0.5) * scale
@@ -197,7 +230,9 @@ def test_resizing_agrees_with_the_plain_formula(tmp_path, height, width, size):
         return w / w.sum(axis=1, keepdims=True)
 
     expected = np.einsum("ih,jw,hwc->cij", weights(height), weights(width), values.astype(float))
-    assert np.abs(decode(tmp_path, image, size) - expected).max() <= 1.01  # rounded after each direction
+    assert (
+        np.abs(decode(tmp_path, image, size) - expected).max() <= 1.01
+    )  # rounded after each direction
 
 
 def test_many_images_in_their_order(tmp_path):
@@ -211,7 +246,13 @@ def test_many_images_in_their_order(tmp_path):
 
 def test_what_is_not_an_image_is_named(tmp_path):
     values = encoded(picture(64, 64)[1])
-    for blob in (b"", b"hello", values[:100], b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n", values[:-700]):
+    for blob in (
+        b"",
+        b"hello",
+        values[:100],
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n",
+        values[:-700],
+    ):
         assert refusal(decode, tmp_path, blob).startswith("x.png: not an image that can be read (")
 
 
@@ -230,23 +271,38 @@ def test_class_folders():
         "9/._a.png",
     ]
     found = class_folders(names)
-    assert found.items == [(None, "9", "9/a9.png"), (None, "9", "9/a10.JPG"), (None, "10", "10/b.png")]
+    assert found.items == [
+        (None, "9", "9/a9.png"),
+        (None, "9", "9/a10.JPG"),
+        (None, "10", "10/b.png"),
+    ]
     assert found.classes == ["9", "10"]
     assert found.clients == []
 
 
 def test_client_folders():
-    names = [f"{client}/{label}/{i}.png" for client in ("c2", "c10") for label in ("dog", "cat") for i in (2, 10, 1)]
+    names = [
+        f"{client}/{label}/{i}.png"
+        for client in ("c2", "c10")
+        for label in ("dog", "cat")
+        for i in (2, 10, 1)
+    ]
     found = class_folders(names)
     assert found.clients == ["c2", "c10"]
     assert found.classes == ["cat", "dog"]
     assert found.items[0] == ("c2", "cat", "c2/cat/1.png")
-    assert [item.name for item in found.items][:3] == ["c2/cat/1.png", "c2/cat/2.png", "c2/cat/10.png"]
+    assert [item.name for item in found.items][:3] == [
+        "c2/cat/1.png",
+        "c2/cat/2.png",
+        "c2/cat/10.png",
+    ]
 
 
 @pytest.mark.parametrize("root", ["", "PACS/", "a/b/c/", "PACS.zip!/PACS/", "x/all.tar.gz!/"])
 def test_common_folders_do_not_count(root):
-    found = class_folders([root + n for n in ("photo/dog/1.png", "sketch/dog/1.png", "sketch/cat/1.png")])
+    found = class_folders(
+        [root + n for n in ("photo/dog/1.png", "sketch/dog/1.png", "sketch/cat/1.png")]
+    )
     assert (found.clients, found.classes) == (["photo", "sketch"], ["cat", "dog"])
     found = class_folders([root + n for n in ("dog/1.png", "cat/1.png")])
     assert (found.clients, found.classes) == ([], ["cat", "dog"])
@@ -255,7 +311,9 @@ def test_common_folders_do_not_count(root):
 
 
 def test_an_archive_for_each_client():
-    found = class_folders(["photo.zip!/dog/1.png", "photo.zip!/cat/1.png", "Art.v2.tar.gz!/dog/1.png"])
+    found = class_folders(
+        ["photo.zip!/dog/1.png", "photo.zip!/cat/1.png", "Art.v2.tar.gz!/dog/1.png"]
+    )
     assert (found.clients, found.classes) == (["Art.v2", "photo"], ["cat", "dog"])
 
 
@@ -266,12 +324,24 @@ def test_no_images_no_classes():
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["r/stray.png", "r/a/b/1.png", "r/a/c/1.png"], "r/stray.png: lies 1 folders deep, others 3; all images must "),
-        (["a/b/1.png", "a/c/1.png", "a/d/e/1.png"], "a/d/e/1.png: lies 2 folders deep, others 1; all images must be"),
+        (
+            ["r/stray.png", "r/a/b/1.png", "r/a/c/1.png"],
+            "r/stray.png: lies 1 folders deep, others 3; all images must ",
+        ),
+        (
+            ["a/b/1.png", "a/c/1.png", "a/d/e/1.png"],
+            "a/d/e/1.png: lies 2 folders deep, others 1; all images must be",
+        ),
         (["dog/1.png", "photo/cat/1.png"], "photo/cat/1.png: lies 2 folders deep, others 1; "),
         (["a/b/c/1.png", "d/e/f/1.png"], "a/b/c/1.png: lies 3 folders deep; "),
-        (["x.zip!/P/photo/dog/1.png", "y.zip!/P/photo/dog/1.png"], "x.zip!/P/photo/dog/1.png: lies 4 folders deep; "),
-        (["1.png"], "1.png: lies 0 folders deep; all images must be <class>/<image>, or all <client>/<class>/<image>"),
+        (
+            ["x.zip!/P/photo/dog/1.png", "y.zip!/P/photo/dog/1.png"],
+            "x.zip!/P/photo/dog/1.png: lies 4 folders deep; ",
+        ),
+        (
+            ["1.png"],
+            "1.png: lies 0 folders deep; all images must be <class>/<image>, or all <client>/<class>/<image>",
+        ),
     ],
 )
 def test_mixed_layouts_are_refused(names, message):
@@ -318,8 +388,14 @@ def test_pacs_originals_give_the_small_images():
     with Tree.open(SHARED, "PACS-original") as originals, Tree.open(SHARED, "PACS-32px") as small:
         found, every = class_folders(originals.names), class_folders(small.names)
         assert found.clients == every.clients == ["art_painting", "cartoon", "photo", "sketch"]
-        assert found.classes == every.classes == ["dog", "elephant", "giraffe", "guitar", "horse", "house", "person"]
+        assert (
+            found.classes
+            == every.classes
+            == ["dog", "elephant", "giraffe", "guitar", "horse", "house", "person"]
+        )
         assert (len(found.items), len(every.items)) == (112, 9991)
         names = [item.name for item in found.items][::5]
         twins = [n.replace("-original-sample", "-32px").rpartition(".")[0] + ".png" for n in names]
-        np.testing.assert_array_equal(read_images(originals, names, 32), read_images(small, twins, 32))
+        np.testing.assert_array_equal(
+            read_images(originals, names, 32), read_images(small, twins, 32)
+        )

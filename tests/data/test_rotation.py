@@ -16,7 +16,9 @@ ANGLES = st.floats(-720, 720)
 
 
 def grey(*shape, seed=0):
-    return torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
+    return torch.randint(
+        0, 256, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.uint8
+    )
 
 
 def slow_rotate(image, degrees):
@@ -110,7 +112,10 @@ def test_a_quarter_of_an_oblong_stays_on_its_canvas(degrees):
 def test_linear(degrees, a, b, seed):
     x, y = torch.rand(2, 2, 1, 6, 5, generator=torch.Generator().manual_seed(seed))
     torch.testing.assert_close(
-        rotate(a * x + b * y, degrees), a * rotate(x, degrees) + b * rotate(y, degrees), rtol=0, atol=1e-5
+        rotate(a * x + b * y, degrees),
+        a * rotate(x, degrees) + b * rotate(y, degrees),
+        rtol=0,
+        atol=1e-5,
     )
 
 

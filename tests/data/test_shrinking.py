@@ -4,7 +4,7 @@ import torch
 from making import refusal
 
 from fedbr import data
-from fedbr.core.data import Augment, Samples
+from fedbr.core.samples import Augment, Samples
 from fedbr.data import DataOptions
 from fedbr.data.federation import Source
 from fedbr.data.shrinking import shrunk
@@ -12,7 +12,9 @@ from fedbr.data.shrinking import shrunk
 
 def source(x, augment=None):
     y = torch.arange(len(x)) % 2
-    return Source(Samples(x, y, scale=1 / 255, augment=augment), Samples(x[:2], y[:2], scale=1 / 255), 2)
+    return Source(
+        Samples(x, y, scale=1 / 255, augment=augment), Samples(x[:2], y[:2], scale=1 / 255), 2
+    )
 
 
 def test_a_pixel_is_the_mean_of_its_block_rounded_as_it_is_stored():
@@ -35,4 +37,8 @@ def test_one_leaves_everything_as_it_is_and_too_much_is_refused():
     assert shrunk(same, 1) is same
     assert "data.shrink = 9" in refusal(shrunk, source(x), 9)
     assert "data.shrink = 2" in refusal(shrunk, source(torch.zeros(4, 5)), 2)
-    assert data.load(DataOptions(name="digits", clients=3, partition="iid", shrink=2), 0).shape == (1, 4, 4)
+    assert data.load(DataOptions(name="digits", clients=3, partition="iid", shrink=2), 0).shape == (
+        1,
+        4,
+        4,
+    )

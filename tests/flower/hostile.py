@@ -1,4 +1,6 @@
-"""The process of a node in which its clients train, but what they answer is wrong: hostile.py SOCKET nan|shape."""
+"""The process of a node in which its clients train, but what they answer is wrong: hostile.py
+SOCKET nan|shape.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,9 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from fedbr.backends.flower.message import Blobs, answer, read_answer
-from fedbr.deploy import apps, desk
+from fedbr.flower import app as apps
+from fedbr.flower import desk
+from fedbr.flower.messages import Blobs, answer, read_answer
 
 CHANGES = {"nan": lambda v: v * float("nan"), "shape": lambda v: v[:1]}
 honest = apps.reply_here
@@ -16,7 +19,10 @@ honest = apps.reply_here
 def hostile(blobs: Blobs, config: dict[str, Any]) -> Blobs:
     header, replies = read_answer(honest(blobs, config))
     change = CHANGES[sys.argv[2]]
-    spoiled = [{name: {k: change(v) for k, v in s.items()} for name, s in r.payload.items()} for r in replies]
+    spoiled = [
+        {name: {k: change(v) for k, v in s.items()} for name, s in r.payload.items()}
+        for r in replies
+    ]
     return answer(header, [replace(r, payload=p) for r, p in zip(replies, spoiled, strict=True)])
 
 

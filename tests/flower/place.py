@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedbr import config
-from fedbr.backends.flower.processes import Processes, free_port
-from fedbr.deploy import launch
-from fedbr.deploy.desk import SOCKET
+from fedbr.flower import launch
+from fedbr.flower.desk import SOCKET
+from fedbr.flower.processes import Processes, free_port
+from fedbr.recipe import schema as config
 
 HOSTILE = Path(__file__).parent / "hostile.py"
 
@@ -38,7 +38,11 @@ def weights(folder: Path) -> dict[str, bytes]:
 
 
 def rounds(folder: Path) -> list[list[int]]:
-    return [json.loads(line)["clients"] for f in folder.glob("runs/*/metrics.jsonl") for line in f.open()]
+    return [
+        json.loads(line)["clients"]
+        for f in folder.glob("runs/*/metrics.jsonl")
+        for line in f.open()
+    ]
 
 
 def until(ready: Callable[[], Any], seconds: float = 600) -> None:
@@ -76,7 +80,9 @@ class Place:
             launch.start_node(self.processes, name, line, log)
             return
         address = self.processes.room() / "desk"
-        self.processes.start(f"{name} (desk)", [sys.executable, str(HOSTILE), str(address), hostile], log)
+        self.processes.start(
+            f"{name} (desk)", [sys.executable, str(HOSTILE), str(address), hostile], log
+        )
         until(address.exists)
         self.processes.start(name, line, log, {SOCKET: str(address)})
 
@@ -100,12 +106,17 @@ class Place:
 
 
 def alive(folder: Path) -> dict[int, str]:
-    """Command lines of processes that name a folder, or have Flower's home in it, as all that Flower starts."""
+    """Command lines of processes that name a folder, or have Flower's home in it, as all that
+    Flower starts.
+    """
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            known = str(folder) in line or f"FLWR_HOME={folder}".encode() in (entry / "environ").read_bytes()
+            known = (
+                str(folder) in line
+                or f"FLWR_HOME={folder}".encode() in (entry / "environ").read_bytes()
+            )
         except OSError:
             continue
         if known and int(entry.name) != os.getpid():

@@ -14,22 +14,29 @@ import pytest
 import torch
 from wires import Edit, Wires, three_nodes
 
-from fedbr import config, experiment
-from fedbr.backends.flower import states
-from fedbr.backends.flower.message import ANSWER, Blobs, answer, read_answer
-from fedbr.backends.flower.node import NodeSettings
-from fedbr.backends.flower.roster import Roster, Settings
-from fedbr.core.errors import InputError, RunError
 from fedbr.core.wire import Reply
-from fedbr.deploy.server import serve
-from fedbr.deploy.site import _pool
+from fedbr.flower import states
+from fedbr.flower.messages import ANSWER, Blobs, answer, read_answer
+from fedbr.flower.node import NodeSettings
+from fedbr.flower.roster import Roster, Settings
+from fedbr.flower.server import serve
+from fedbr.flower.site import _pool
+from fedbr.recipe import schema as config
+from fedbr.run import loop as experiment
+from fedbr.util.errors import InputError, RunError
 
 PROMISED = ["fedavg", "fedbr", "scaffold", "moon", "mixup+fedbr+fedcm"]
 QUICK = Settings(reply_timeout=30, wait=0.2, min_share=0.5)
 
 
 def recipe(stack: str, **train: Any) -> config.Recipe:
-    settings = {"rounds": 3, "local_steps": 3, "batch_size": 8, "cohort": 1, "clients_per_round": 4} | train
+    settings = {
+        "rounds": 3,
+        "local_steps": 3,
+        "batch_size": 8,
+        "cohort": 1,
+        "clients_per_round": 4,
+    } | train
     return config.parse(
         {
             "name": "small",
@@ -72,11 +79,15 @@ def test_many_clients_of_a_node_train_as_cohorts(tmp_path: Path) -> None:
     wires = Wires(three_nodes(tmp_path, (0, 1, 2), (3, 4, 5)))
     serve(wires, chosen, tmp_path / "there", QUICK)
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
-    assert len([kind for _, kind, _ in wires.sent if kind == "train"]) == 2 * 3, "one message per node and round"
+    assert len([kind for _, kind, _ in wires.sent if kind == "train"]) == 2 * 3, (
+        "one message per node and round"
+    )
 
 
 @pytest.mark.parametrize("cohort", [4, 5])
-def test_a_node_with_all_clients_groups_them_as_the_simulator_does(tmp_path: Path, cohort: int) -> None:
+def test_a_node_with_all_clients_groups_them_as_the_simulator_does(
+    tmp_path: Path, cohort: int
+) -> None:
     """Six clients train as three and three, not as many as fit and a rest."""
     chosen = recipe("scaffold", cohort=cohort, clients_per_round=6)
     experiment.run(chosen, tmp_path / "here")
@@ -107,14 +118,35 @@ HOSTILE: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "shape": (lambda r: with_weights(r, lambda v: v[:1]), "not float32"),
     "type": (lambda r: with_weights(r, lambda v: v.double()), "float64"),
     "section": (lambda r: Reply(r.client, r.num_examples, {}, r.metrics), "no section"),
-    "extra": (lambda r: Reply(r.client, r.num_examples, r.payload | {"x": {}}, r.metrics), "nobody asked for"),
-    "key": (lambda r: Reply(r.client, r.num_examples, {"model": {}, "scaffold": {}}, r.metrics), "missing"),
-    "loss": (lambda r: Reply(r.client, r.num_examples, r.payload, {"loss": float("inf")}), "not finite"),
-    "step": (lambda r: Reply(r.client, r.num_examples, r.payload, r.metrics | {"bad_step": math.nan}), "local step"),
-    "half a step": (lambda r: Reply(r.client, r.num_examples, r.payload, r.metrics | {"bad_step": -0.5}), "local step"),
-    "flag": (lambda r: Reply(r.client, r.num_examples, r.payload, r.metrics | {"bad_weights": 1.0}), "a weight of it"),
+    "extra": (
+        lambda r: Reply(r.client, r.num_examples, r.payload | {"x": {}}, r.metrics),
+        "nobody asked for",
+    ),
+    "key": (
+        lambda r: Reply(r.client, r.num_examples, {"model": {}, "scaffold": {}}, r.metrics),
+        "missing",
+    ),
+    "loss": (
+        lambda r: Reply(r.client, r.num_examples, r.payload, {"loss": float("inf")}),
+        "not finite",
+    ),
+    "step": (
+        lambda r: Reply(r.client, r.num_examples, r.payload, r.metrics | {"bad_step": math.nan}),
+        "local step",
+    ),
+    "half a step": (
+        lambda r: Reply(r.client, r.num_examples, r.payload, r.metrics | {"bad_step": -0.5}),
+        "local step",
+    ),
+    "flag": (
+        lambda r: Reply(r.client, r.num_examples, r.payload, r.metrics | {"bad_weights": 1.0}),
+        "a weight of it",
+    ),
     "samples": (lambda r: Reply(r.client, -5, r.payload, r.metrics), "-5 samples"),
-    "more samples": (lambda r: Reply(r.client, 10**9, r.payload, r.metrics), "1000000000 samples, not"),
+    "more samples": (
+        lambda r: Reply(r.client, 10**9, r.payload, r.metrics),
+        "1000000000 samples, not",
+    ),
     "another": (lambda r: Reply(5, r.num_examples, r.payload, r.metrics), "not asked for it"),
 }
 
@@ -129,7 +161,9 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_reply_is_refused_and_never_averaged(tmp_path: Path, without: bytes, kind: str) -> None:
+def test_a_hostile_reply_is_refused_and_never_averaged(
+    tmp_path: Path, without: bytes, kind: str
+) -> None:
     """What remains is the round without that client, and the log says why."""
     change, reason = HOSTILE[kind]
     chosen = recipe("scaffold", rounds=1, clients_per_round=6)
@@ -142,9 +176,20 @@ def test_a_hostile_reply_is_refused_and_never_averaged(tmp_path: Path, without: 
 @pytest.mark.parametrize("garbage", [b"", b"garbage" * 9, None])
 def test_garbage_loses_a_node_for_the_round_only(tmp_path: Path, garbage: bytes | None) -> None:
     def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs | str | None:
-        return honest() if kind != "train" or node != 101 else {ANSWER: garbage} if garbage is not None else {}
+        return (
+            honest()
+            if kind != "train" or node != 101
+            else {ANSWER: garbage}
+            if garbage is not None
+            else {}
+        )
 
-    serve(Wires(three_nodes(tmp_path), edit), recipe("fedavg", clients_per_round=6), tmp_path / "o", QUICK)
+    serve(
+        Wires(three_nodes(tmp_path), edit),
+        recipe("fedavg", clients_per_round=6),
+        tmp_path / "o",
+        QUICK,
+    )
     assert clients(tmp_path / "o") == [[0, 1, 4, 5]] * 3
     assert "makes no sense" in log(tmp_path / "o")
 
@@ -163,11 +208,17 @@ def told(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Edit:
     ("change", "reason"),
     [
         (lambda h: h | {"version": "9.9"}, "clients 2-3: has fedbr 9.9, the server "),
-        (lambda h: {k: v for k, v in h.items() if k != "version"}, "clients 2-3: has fedbr None, the server "),
+        (
+            lambda h: {k: v for k, v in h.items() if k != "version"},
+            "clients 2-3: has fedbr None, the server ",
+        ),
         (lambda h: h | {"facts": {}}, "clients 2-3: its facts make no sense (KeyError: 'own')"),
         (lambda h: h | {"facts": 3}, "clients 2-3: its facts make no sense"),
         (lambda h: h | {"facts": h["facts"] | {"own": 1}}, "clients 2-3: does not say whose"),
-        (lambda h: h | {"facts": h["facts"] | {"own": True}}, "clients 2-3: has samples of its own, but the other"),
+        (
+            lambda h: h | {"facts": h["facts"] | {"own": True}},
+            "clients 2-3: has samples of its own, but the other",
+        ),
         (lambda h: h | {"held": 5}, "its answer makes no sense"),
         (lambda h: h | {"clients": None}, "its answer makes no sense"),
     ],
@@ -175,7 +226,12 @@ def told(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Edit:
 def test_a_node_that_says_strange_things_of_itself_is_left_out(
     tmp_path: Path, change: Callable[[dict[str, Any]], dict[str, Any]], reason: str
 ) -> None:
-    serve(Wires(three_nodes(tmp_path), told(change)), recipe("fedavg", rounds=1), tmp_path / "o", QUICK)
+    serve(
+        Wires(three_nodes(tmp_path), told(change)),
+        recipe("fedavg", rounds=1),
+        tmp_path / "o",
+        QUICK,
+    )
     assert not {2, 3} & set(clients(tmp_path / "o")[0])
     assert reason in log(tmp_path / "o")
 
@@ -184,11 +240,17 @@ def test_a_node_cannot_write_lines_of_its_own_into_the_log(tmp_path: Path) -> No
     def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
         forged = {"failed": {"2": "x\n2026 ERROR forged \x1b[31m" + "y" * 10**5}}
         header, replies = read_answer(honest())
-        return answer(header | forged, []) if kind == "train" and node == 101 else answer(header, replies)
+        return (
+            answer(header | forged, [])
+            if kind == "train" and node == 101
+            else answer(header, replies)
+        )
 
     serve(Wires(three_nodes(tmp_path), edit), recipe("fedavg", rounds=1), tmp_path / "o", QUICK)
     lines = log(tmp_path / "o").splitlines()
-    assert not any(line.startswith("2026 ERROR") or "\x1b" in line or len(line) > 1000 for line in lines)
+    assert not any(
+        line.startswith("2026 ERROR") or "\x1b" in line or len(line) > 1000 for line in lines
+    )
     assert any("client 2: not used: x 2026 ERROR forged" in line for line in lines)
 
 
@@ -226,14 +288,21 @@ def test_a_duplicate_and_a_late_reply_are_dropped(tmp_path: Path) -> None:
             return old[0]  # for ever the first round's
         return found
 
-    serve(Wires(three_nodes(tmp_path), edit), recipe("fedavg", clients_per_round=6), tmp_path / "o", QUICK)
+    serve(
+        Wires(three_nodes(tmp_path), edit),
+        recipe("fedavg", clients_per_round=6),
+        tmp_path / "o",
+        QUICK,
+    )
     assert clients(tmp_path / "o") == [[0, 1, 2, 3, 4, 5], [0, 1, 4, 5], [0, 1, 4, 5]]
     assert "there is one already" in log(tmp_path / "o")
     assert "it is for round 1, not 2" in log(tmp_path / "o")
 
 
 def test_a_node_that_dies_comes_back_with_its_memory(tmp_path: Path) -> None:
-    """It is silent in round 2, though it trained: the server counts on its first round, whose state is still there."""
+    """It is silent in round 2, though it trained: the server counts on its first round, whose state
+    is still there.
+    """
     chosen = recipe("scaffold", rounds=4, clients_per_round=6)
     seen: list[int] = []
 
@@ -276,12 +345,15 @@ def test_lost_memory_is_never_replaced_silently(tmp_path: Path) -> None:
 
     serve(wires, recipe("scaffold", clients_per_round=6), tmp_path / "o", QUICK, watch=watch)
     assert [len(c) for c in clients(tmp_path / "o")] == [6, 5, 6]
-    assert "client 2: not used: trained in round 1, but what it remembers is not on this node's disk" in log(
-        tmp_path / "o"
+    assert (
+        "client 2: not used: trained in round 1, but what it remembers is not on this node's disk"
+        in log(tmp_path / "o")
     )
 
 
-def test_a_full_disk_is_told_and_costs_one_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_and_costs_one_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = states.write
 
     def full(path: Path, content: bytes) -> None:
@@ -291,13 +363,17 @@ def test_a_full_disk_is_told_and_costs_one_site(tmp_path: Path, monkeypatch: pyt
         write(path, content)
 
     monkeypatch.setattr(states, "write", full)
-    serve(Wires(three_nodes(tmp_path)), recipe("scaffold", clients_per_round=6), tmp_path / "o", QUICK)
+    serve(
+        Wires(three_nodes(tmp_path)), recipe("scaffold", clients_per_round=6), tmp_path / "o", QUICK
+    )
     assert clients(tmp_path / "o") == [[0, 1, 4, 5]] * 3
     assert "No space left on device" in log(tmp_path / "o")
     assert not list((tmp_path / "node1").rglob("*.new")), "half a file would stay in the way"
 
 
-def test_a_site_is_back_as_soon_as_its_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_is_back_as_soon_as_its_disk_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write, full = states.write, [True]
 
     def scarce(path: Path, content: bytes) -> None:
@@ -334,7 +410,9 @@ def test_workers_of_a_node_change_no_bit_and_are_replaced_when_one_dies(tmp_path
 
 
 def test_the_server_goes_on_from_its_last_round(tmp_path: Path) -> None:
-    """Killed after the nodes trained a round that was never written down: they start it again from where it began."""
+    """Killed after the nodes trained a round that was never written down: they start it again from
+    where it began.
+    """
     chosen = recipe("scaffold", rounds=5, clients_per_round=6)
     experiment.run(chosen, tmp_path / "here")
     rounds: list[int] = []
@@ -361,7 +439,9 @@ def test_the_server_goes_on_from_its_last_round(tmp_path: Path) -> None:
 
 def test_missing_sites_are_named(tmp_path: Path) -> None:
     wires = Wires(three_nodes(tmp_path, (0, 1)))
-    with pytest.raises(RunError, match=r"no node holds clients 2-5; 2 of 6 are there, 3 are needed"):
+    with pytest.raises(
+        RunError, match=r"no node holds clients 2-5; 2 of 6 are there, 3 are needed"
+    ):
         serve(wires, recipe("fedavg", clients_per_round=6), tmp_path / "o", QUICK)
     assert "no node holds clients 2-5" in log(tmp_path / "o")
     with pytest.raises(RunError, match="no node is there"):
@@ -374,7 +454,9 @@ def test_local_is_refused(tmp_path: Path) -> None:
 
 
 def own_sites(folder: Path) -> dict[int, NodeSettings]:
-    """Three sites with three classes each, of which no two are alike; and the same pooled, for the simulator."""
+    """Three sites with three classes each, of which no two are alike; and the same pooled, for the
+    simulator.
+    """
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -383,11 +465,18 @@ def own_sites(folder: Path) -> dict[int, NodeSettings]:
     nodes = {}
     for site in range(3):
         here = np.flatnonzero(np.isin(y, [3 * site, 3 * site + 1, 3 * site + 2]))
-        parts = {"x": x[here[20:]], "y": y[here[20:]], "x_test": x[here[:20]], "y_test": y[here[:20]]}
+        parts = {
+            "x": x[here[20:]],
+            "y": y[here[20:]],
+            "x_test": x[here[:20]],
+            "y_test": y[here[:20]],
+        }
         np.savez(folder / f"site{site}.npz", **parts)
         for key, value in (parts | {"client": np.full(len(here) - 20, site)}).items():
             pooled[key].append(value)
-        nodes[100 + site] = NodeSettings((site,), str(folder / f"site{site}.npz"), folder / f"node{site}")
+        nodes[100 + site] = NodeSettings(
+            (site,), str(folder / f"site{site}.npz"), folder / f"node{site}"
+        )
     np.savez(folder / "pooled.npz", **{key: np.concatenate(value) for key, value in pooled.items()})
     return nodes
 
@@ -405,14 +494,20 @@ def own_recipe(**data: Any) -> config.Recipe:
 
 
 def test_sites_train_and_test_on_their_own_samples(tmp_path: Path) -> None:
-    """As the simulator does with the same samples pooled, to the bit; and the server never has one of them."""
+    """As the simulator does with the same samples pooled, to the bit; and the server never has one
+    of them.
+    """
     nodes = own_sites(tmp_path)
-    experiment.run(own_recipe(path=str(tmp_path / "pooled.npz"), partition="domains"), tmp_path / "here")
+    experiment.run(
+        own_recipe(path=str(tmp_path / "pooled.npz"), partition="domains"), tmp_path / "here"
+    )
     wires = Wires(nodes)
     there = serve(wires, own_recipe(clients=3), tmp_path / "there", QUICK)["runs"][0]
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
     here = json.loads((tmp_path / "here" / "results.json").read_text())["runs"][0]
-    assert there["accuracy"]["final"] == pytest.approx(here["accuracy"]["final"])  # sites of one size
+    assert there["accuracy"]["final"] == pytest.approx(
+        here["accuracy"]["final"]
+    )  # sites of one size
     assert there["split"]["sizes"] == here["split"]["sizes"]
     assert there["split"]["effective_classes"] == here["split"]["effective_classes"]
 
@@ -437,7 +532,9 @@ def test_a_site_that_was_never_tested_does_not_count_as_wrong(tmp_path: Path) ->
         assert second is None
         assert line["accuracy"] == pytest.approx((first + third) / 2)
     assert "clients 1: never tested, the accuracy is without them" in log(tmp_path / "o")
-    assert "clients 2: not tested, what they counted last, if ever, stands: broken" in log(tmp_path / "o")
+    assert "clients 2: not tested, what they counted last, if ever, stands: broken" in log(
+        tmp_path / "o"
+    )
 
 
 def test_nobody_who_can_test_ends_the_run_with_a_reason(tmp_path: Path) -> None:
@@ -448,7 +545,9 @@ def test_nobody_who_can_test_ends_the_run_with_a_reason(tmp_path: Path) -> None:
         serve(Wires(own_sites(tmp_path), edit), own_recipe(clients=3), tmp_path / "o", QUICK)
 
 
-def test_bias_is_measured_where_the_server_has_test_samples_and_refused_elsewhere(tmp_path: Path) -> None:
+def test_bias_is_measured_where_the_server_has_test_samples_and_refused_elsewhere(
+    tmp_path: Path,
+) -> None:
     chosen = recipe("fedavg").model_copy(update={"metrics": config.MetricsConfig(bias_every=1)})
     experiment.run(chosen, tmp_path / "here")
     serve(Wires(three_nodes(tmp_path)), chosen, tmp_path / "there", QUICK)
@@ -456,11 +555,17 @@ def test_bias_is_measured_where_the_server_has_test_samples_and_refused_elsewher
     assert [line["bias"] for line in there] == [line["bias"] for line in here]
     own = own_recipe(clients=3).model_copy(update={"metrics": config.MetricsConfig(bias_every=1)})
     wires = Wires(own_sites(tmp_path))
-    with pytest.raises(InputError, match=r"metrics\.bias_every = 1: .* stay at the sites; only 0 is allowed"):
+    with pytest.raises(
+        InputError, match=r"metrics\.bias_every = 1: .* stay at the sites; only 0 is allowed"
+    ):
         serve(wires, own, tmp_path / "o", QUICK)
     assert not wires.sent
-    disguised = own.model_copy(update={"data": recipe("fedavg").data.model_copy(update={"clients": 3})})
-    with pytest.raises(InputError, match="only 0 is allowed"):  # the recipe names data that every node could load
+    disguised = own.model_copy(
+        update={"data": recipe("fedavg").data.model_copy(update={"clients": 3})}
+    )
+    with pytest.raises(
+        InputError, match="only 0 is allowed"
+    ):  # the recipe names data that every node could load
         serve(wires, disguised, tmp_path / "p", QUICK)
     assert {kind for _, kind, _ in wires.sent} == {"query"}
 

@@ -14,37 +14,52 @@ import pytest
 import torch
 
 import fedbr
-from fedbr import config
-from fedbr.assembly import assemble
-from fedbr.backends.flower.message import answer, ranges, read_answer
-from fedbr.backends.flower.rehearsal import Rehearsal, rehearse
-from fedbr.backends.flower.screen import objection
-from fedbr.backends.flower.states import StateFiles
 from fedbr.backends.serial import SerialBackend
 from fedbr.cli.app import call
-from fedbr.core.errors import InputError
 from fedbr.core.server import Server
 from fedbr.core.wire import Reply
-from fedbr.deploy import desk
-from fedbr.deploy.app_dir import write_app
-from fedbr.deploy.audit import audit
-from fedbr.deploy.launch import check_address, node_config, workshop
-from fedbr.deploy.settings import RUN, node_settings, read_ids, run_settings
-from fedbr.deploy.sites import in_common, well_formed
+from fedbr.flower import desk
+from fedbr.flower.app_dir import write_app
+from fedbr.flower.audit import audit
+from fedbr.flower.launch import check_address, node_config, workshop
+from fedbr.flower.messages import answer, ranges, read_answer
+from fedbr.flower.rehearsal import Rehearsal, rehearse
+from fedbr.flower.settings import RUN, node_settings, read_ids, run_settings
+from fedbr.flower.sites import in_common, well_formed
+from fedbr.flower.states import StateFiles
+from fedbr.flower.validate import objection
 from fedbr.methods import METHODS, build
 from fedbr.models import build as build_model
+from fedbr.recipe import schema as config
+from fedbr.run.setup import assemble
+from fedbr.util.errors import InputError
 
-STACKS = [*(name for name in METHODS if name != "local"), "mixup+fedbr+fedcm", "fedmix+scaffold+fedntd+groupdro"]
+STACKS = [
+    *(name for name in METHODS if name != "local"),
+    "mixup+fedbr+fedcm",
+    "fedmix+scaffold+fedntd+groupdro",
+]
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_a_rehearsal_knows_what_every_method_sends(federation: fedbr.Federation, stack: str) -> None:
-    """Real replies, of clients of all sizes, have the names, types and shapes that the rehearsal foresaw."""
+def test_a_rehearsal_knows_what_every_method_sends(
+    federation: fedbr.Federation, stack: str
+) -> None:
+    """Real replies, of clients of all sizes, have the names, types and shapes that the rehearsal
+    foresaw.
+    """
     model = build_model("mlp", {"hidden": (7,)}, federation.shape, federation.num_classes)
     methods = [
-        build(name, {"mean_of": 4} if name in ("fedbr", "naivemix", "fedmix") else {}) for name in stack.split("+")
+        build(name, {"mean_of": 4} if name in ("fedbr", "naivemix", "fedmix") else {})
+        for name in stack.split("+")
     ]
-    job = assemble(model, methods, federation, config.TrainConfig(local_steps=2, batch_size=4, dtype="float64"), 1)
+    job = assemble(
+        model,
+        methods,
+        federation,
+        config.TrainConfig(local_steps=2, batch_size=4, dtype="float64"),
+        1,
+    )
     seen, server = rehearse(job), Server(job)
     real = SerialBackend(job, federation.train, [], 2)
     for when in (0, 1):
@@ -63,7 +78,9 @@ def test_answers_carry_replies_and_refuse_nonsense() -> None:
     assert torch.equal(found.payload["model"]["w"], reply.payload["model"]["w"])
 
 
-@pytest.mark.parametrize(("numbers", "text"), [([3], "3"), ([0, 1, 2], "0-2"), ([7, 0, 1], "0-1, 7"), ([], "")])
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([3], "3"), ([0, 1, 2], "0-2"), ([7, 0, 1], "0-1, 7"), ([], "")]
+)
 def test_ranges_are_read_as_they_are_written(numbers: list[int], text: str) -> None:
     assert ranges(numbers) == text
     if text:
@@ -94,7 +111,12 @@ def test_node_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     assert node_settings({"partition-id": 4, "num-partitions": 9}).clients == (4,)
     assert node_settings({"ids": "0-3"}).state_dir == tmp_path / "fedbr" / "clients-0-3"
-    for strange in ({}, {"ids": "0", "data-path": str(tmp_path / "none")}, {"ids": "0", "workers": 0}, {"id": 3}):
+    for strange in (
+        {},
+        {"ids": "0", "data-path": str(tmp_path / "none")},
+        {"ids": "0", "workers": 0},
+        {"id": 3},
+    ):
         with pytest.raises(InputError):
             node_settings(strange)
 
@@ -116,7 +138,12 @@ def test_states_keep_the_round_they_started_from(tmp_path: Path) -> None:
 
 def test_sites_that_do_not_fit_together_are_refused() -> None:
     one = {"shape": [1, 8, 8], "dtype": "uint8", "classes": ["2", "10"]}
-    assert in_common({0: one, 1: one | {"classes": ["cat", "1"]}})["classes"] == ["1", "2", "10", "cat"]
+    assert in_common({0: one, 1: one | {"classes": ["cat", "1"]}})["classes"] == [
+        "1",
+        "2",
+        "10",
+        "cat",
+    ]
     with pytest.raises(InputError, match=r"client 1: samples of shape \[3, 8, 8\]"):
         in_common({0: one, 1: one | {"shape": [3, 8, 8]}})
 
@@ -142,18 +169,24 @@ def test_audit_lists_every_byte_that_leaves_a_client() -> None:
 
 
 def test_nobody_listens_to_the_world_by_accident() -> None:
-    for host, keys, insecure in (("127.0.0.1", None, False), ("0.0.0.0", Path("k"), False), ("0.0.0.0", None, True)):
+    for host, keys, insecure in (
+        ("127.0.0.1", None, False),
+        ("0.0.0.0", Path("k"), False),
+        ("0.0.0.0", None, True),
+    ):
         check_address(host, keys, insecure)
     with pytest.raises(InputError, match="everybody can read and join"):
         check_address("0.0.0.0", None, False)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such sockets")
-def test_a_process_that_stays_answers_and_its_death_is_no_loss(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_that_stays_answers_and_its_death_is_no_loss(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("flwr", reason="pip install 'fedbr[flower]'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(desk.SOCKET, "s")
-    process = subprocess.Popen([sys.executable, "-m", "fedbr.deploy.desk", "s"])
+    process = subprocess.Popen([sys.executable, "-m", "fedbr.flower.desk", "s"])
     try:
         while not Path("s").exists():
             assert process.poll() is None
@@ -167,9 +200,11 @@ def test_a_process_that_stays_answers_and_its_death_is_no_loss(monkeypatch: pyte
 
 
 def test_keys_are_made_once_and_kept_secret(tmp_path: Path) -> None:
-    keys = pytest.importorskip("fedbr.backends.flower.keys", reason="pip install 'fedbr[flower]'")
+    keys = pytest.importorskip("fedbr.flower.keys", reason="pip install 'fedbr[flower]'")
     made = keys.make_keys(tmp_path / "k", ["fl.example.org", "10.0.0.5"], [0, 1])
-    assert {"ca.crt", "ca.key", "server.crt", "server.key", "node-0", "node-0.pub"} <= {file.name for file in made}
+    assert {"ca.crt", "ca.key", "server.crt", "server.key", "node-0", "node-0.pub"} <= {
+        file.name for file in made
+    }
     assert [f.name for f in made if f.suffix in (".key", "") and f.stat().st_mode & 0o077] == []
     assert keys.make_keys(tmp_path / "k", [], [0, 1]) == []
     assert {f.name for f in keys.make_keys(tmp_path / "k", [], [2])} == {
@@ -177,13 +212,17 @@ def test_keys_are_made_once_and_kept_secret(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert call(["flower", "init", "app", "--recipe", "digits", "--set", "train.rounds=3"]) == 0
     assert "flwr run app NAME" in capsys.readouterr().out
     own = '[data]\nname = "npz"\nclients = 2\n[[compare]]\nlabel = "FedAvg"\n'
     (tmp_path / "own.toml").write_text(own)
-    np.savez(tmp_path / "s.npz", x=np.random.default_rng(0).random((40, 1, 8, 8)), y=np.arange(40) % 2)
+    np.savez(
+        tmp_path / "s.npz", x=np.random.default_rng(0).random((40, 1, 8, 8)), y=np.arange(40) % 2
+    )
     assert call(["flower", "audit", "own.toml", "--data", "s.npz"]) == 0
     assert "the client's weights after local training" in capsys.readouterr().out
     for line, words in (
@@ -208,22 +247,29 @@ def test_the_core_works_without_flower(tmp_path: Path) -> None:
     """With flwr and what comes with it out of reach, all but its own commands is imported and runs."""
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['flwr', 'cryptography']))\n"
-        "import fedbr.deploy.server, fedbr.deploy.site, fedbr.deploy.launch\n"
+        "import fedbr.flower.server, fedbr.flower.site, fedbr.flower.launch\n"
         "from fedbr.cli.app import call\n"
         "run = 'run digits --methods fedbr --workers 1 --out o --set train.rounds=1 train.local_steps=1 fedbr.lazy=4'\n"
         "assert call(run.split()) == 0\n"
         "assert call(['flower', 'audit', 'digits']) == 0\n"
         "assert call(['flower', 'keys', 'k']) == 2"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "fedbr: fedbr flower: cryptography is not installed; pip install 'fedbr[flower]'\n"
+    assert (
+        done.stderr
+        == "fedbr: fedbr flower: cryptography is not installed; pip install 'fedbr[flower]'\n"
+    )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells a child of its parent's death"
+)
 def test_what_is_started_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from fedbr.backends.flower.processes import Processes\n"
+        "import sys, time; from pathlib import Path; from fedbr.flower.processes import Processes\n"
         "own = Processes(Path('home'))\n"
         "own.start('it', [sys.executable, '-c', 'import time; time.sleep(600)'], Path('log'))\n"
         "print(own.running['it'].pid, flush=True); time.sleep(600)"
@@ -253,7 +299,10 @@ def test_a_trial_leaves_what_clients_remember_and_the_logs(tmp_path: Path) -> No
         (tmp_path / name).write_text("x")
     with workshop(tmp_path):
         pass
-    assert sorted(file.name for file in tmp_path.rglob("*") if file.is_file()) == ["client-0.1", "run.log"]
+    assert sorted(file.name for file in tmp_path.rglob("*") if file.is_file()) == [
+        "client-0.1",
+        "run.log",
+    ]
 
 
 def test_a_contribution_must_be_of_the_same_samples_throughout() -> None:
@@ -268,14 +317,20 @@ def test_a_contribution_must_be_of_the_same_samples_throughout() -> None:
 
 def test_a_node_whose_file_is_gone_says_so(tmp_path: Path) -> None:
     pytest.importorskip("flwr", reason="pip install 'fedbr[flower]'")
-    from fedbr.deploy.apps import reply_here
+    from fedbr.flower.app import reply_here
 
     header, _ = read_answer(reply_here({}, {"ids": "0", "data-path": str(tmp_path / "none.npz")}))
     assert header["error"].startswith("data-path = ")
 
 
 def test_facts_of_sites_have_bounds() -> None:
-    told = {"samples": 5, "distinct": 5, "test_samples": 1, "effective_classes": 1.0, "content": "c"}
+    told = {
+        "samples": 5,
+        "distinct": 5,
+        "test_samples": 1,
+        "effective_classes": 1.0,
+        "content": "c",
+    }
     facts = {"shape": [1, 8, 8], "dtype": "uint8", "classes": ["0", "²"], "by_client": {"0": told}}
     assert well_formed(facts, [0])
     assert in_common({0: facts})["classes"] == ["0", "²"]
@@ -292,9 +347,13 @@ def test_a_path_that_flower_cannot_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_own_samples_with_many_clients_must_name_them(tmp_path: Path) -> None:
-    from fedbr.deploy.site import OwnSite
+    from fedbr.flower.site import OwnSite
 
     np.savez(tmp_path / "s.npz", x=np.random.default_rng(0).random((40, 5)), y=np.arange(40) % 2)
-    site = OwnSite(node_settings({"ids": "0-3", "data-path": str(tmp_path / "s.npz"), "state-dir": str(tmp_path)}))
+    site = OwnSite(
+        node_settings(
+            {"ids": "0-3", "data-path": str(tmp_path / "s.npz"), "state-dir": str(tmp_path)}
+        )
+    )
     with pytest.raises(InputError, match="the data of this site name none"):
         site.facts({"recipe": config.load("digits").model_dump()})

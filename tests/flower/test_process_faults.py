@@ -1,4 +1,6 @@
-"""Faults of real processes: hostile replies, a full disk, damaged data, kills, Ctrl-C, a key that is back at once."""
+"""Faults of real processes: hostile replies, a full disk, damaged data, kills, Ctrl-C, a key that
+is back at once.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ from PIL import Image
 from place import Place, alive, fedbr, gone, keys_in, recipe, rounds, until, weights
 from wires import Wires, three_nodes
 
-from fedbr import experiment
-from fedbr.backends.flower.processes import free_port, listens
-from fedbr.backends.flower.roster import Settings
-from fedbr.deploy import launch
-from fedbr.deploy.server import serve
+from fedbr.flower import launch
+from fedbr.flower.processes import free_port, listens
+from fedbr.flower.roster import Settings
+from fedbr.flower.server import serve
+from fedbr.run import loop as experiment
 
 pytestmark = pytest.mark.flower
 
@@ -35,13 +37,17 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system with room for a few kilobytes."""
     folder = tmp_path / "small"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=False
+    ).returncode:
         pytest.skip("only root can mount a small disk")
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_full_disk_and_hostile_replies_cost_their_sites_only(tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_and_hostile_replies_cost_their_sites_only(
+    tmp_path: Path, small_disk: Path
+) -> None:
     """Four nodes, of which one is well: the weights are those of a federation that has no other."""
     chosen = recipe("scaffold")
     place = Place(tmp_path)
@@ -72,7 +78,9 @@ def images(folder: Path, clients: int) -> None:
             place = folder / f"client{client}" / name
             place.mkdir(parents=True)
             for i in range(8):
-                Image.fromarray(rng.integers(low, low + 100, (8, 8, 3), dtype=np.uint8)).save(place / f"{i}.png")
+                Image.fromarray(rng.integers(low, low + 100, (8, 8, 3), dtype=np.uint8)).save(
+                    place / f"{i}.png"
+                )
 
 
 def samples(file: Path, seed: int) -> None:
@@ -110,7 +118,9 @@ def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
 
 
 def test_sites_with_folders_and_files_and_one_whose_file_is_damaged(tmp_path: Path) -> None:
-    """By the commands of the documentation: image folders of five clients on two workers, and two .npz files."""
+    """By the commands of the documentation: image folders of five clients on two workers, and two
+    .npz files.
+    """
     images(tmp_path / "images", 5)
     samples(tmp_path / "five.npz", 5)
     samples(tmp_path / "six.npz", 6)
@@ -141,7 +151,9 @@ def test_sites_with_folders_and_files_and_one_whose_file_is_damaged(tmp_path: Pa
         assert rounds(out)[-1] == list(range(6)), log
         assert "client 6: not used: data.path" in log
         assert "not an .npz of plain arrays" in log
-        (lines,) = ([json.loads(line) for line in f.open()] for f in out.glob("runs/*/metrics.jsonl"))
+        (lines,) = (
+            [json.loads(line) for line in f.open()] for f in out.glob("runs/*/metrics.jsonl")
+        )
         assert all(accuracy is not None for accuracy in lines[-1]["accuracy_clients"][:6])
         assert "stopped; what its clients remember" in end(nodes.pop(0))
         for process in (*nodes, server):  # no time to end anything
@@ -154,7 +166,9 @@ def test_sites_with_folders_and_files_and_one_whose_file_is_damaged(tmp_path: Pa
 
 
 def test_ctrl_c_leaves_nothing_but_what_is_needed_to_go_on(tmp_path: Path) -> None:
-    """The weights after an interrupt and a kill are those of an undisturbed run; then even the folder is gone."""
+    """The weights after an interrupt and a kill are those of an undisturbed run; then even the
+    folder is gone.
+    """
     chosen = recipe("scaffold", rounds=4, local_steps=30)
     experiment.run(chosen, tmp_path / "here")
     (tmp_path / "small.toml").write_text(chosen.to_toml())
@@ -168,8 +182,12 @@ def test_ctrl_c_leaves_nothing_but_what_is_needed_to_go_on(tmp_path: Path) -> No
         gone(tmp_path)
         if number == signal.SIGINT:
             assert "every finished round is safe. Go on with: fedbr flower run" in words
-            assert not list((out / ".flower").glob("state.db*")), "Flower's database is of no use any more"
-            assert list((out / ".flower").glob("node-*/*/client-*.safetensors")), "what clients remember is"
+            assert not list((out / ".flower").glob("state.db*")), (
+                "Flower's database is of no use any more"
+            )
+            assert list((out / ".flower").glob("node-*/*/client-*.safetensors")), (
+                "what clients remember is"
+            )
     again = fedbr(*line)
     _, errors = again.communicate(timeout=600)
     assert again.returncode == 0, errors
@@ -178,7 +196,9 @@ def test_ctrl_c_leaves_nothing_but_what_is_needed_to_go_on(tmp_path: Path) -> No
 
 
 def test_a_node_that_is_refused_tries_again_until_it_is_let_in(tmp_path: Path) -> None:
-    """As long as Flower believes that a key is here, about a minute after a crash, it lets nobody in who has it."""
+    """As long as Flower believes that a key is here, about a minute after a crash, it lets nobody
+    in who has it.
+    """
     keys, port = keys_in(tmp_path / "keys", "0"), free_port()
     where = f"127.0.0.1:{port}"
     server = fedbr("flower", "server", "--port", port, "--dir", tmp_path / "server", "--keys", keys)
@@ -195,7 +215,15 @@ def test_a_node_that_is_refused_tries_again_until_it_is_let_in(tmp_path: Path) -
         assert nodes[0].wait(60) == 1
         (tmp_path / "small.toml").write_text(recipe("fedavg").to_toml())
         run = fedbr(
-            "flower", "run", tmp_path / "small.toml", "--superlink", where, "--keys", keys, "--out", tmp_path / "o"
+            "flower",
+            "run",
+            tmp_path / "small.toml",
+            "--superlink",
+            where,
+            "--keys",
+            keys,
+            "--out",
+            tmp_path / "o",
         )
         _, errors = run.communicate(timeout=900)
         assert run.returncode == 0, errors
@@ -213,7 +241,16 @@ def _text(file: Path) -> str:
 
 def test_a_superlink_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     words: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "cwd": tmp_path}
-    line = [sys.executable, "-m", "fedbr", "flower", "run", "digits", "--superlink", f"127.0.0.1:{free_port()}"]
+    line = [
+        sys.executable,
+        "-m",
+        "fedbr",
+        "flower",
+        "run",
+        "digits",
+        "--superlink",
+        f"127.0.0.1:{free_port()}",
+    ]
     done = subprocess.run([*line, "--out", "o"], **words)
     assert done.returncode == 1
     assert "was not handed in" in done.stderr

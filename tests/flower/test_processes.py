@@ -17,9 +17,10 @@ pytest.importorskip("flwr", reason="pip install 'fedbr[flower]'")
 
 from place import Place, gone, keys_in, recipe, rounds, until, weights
 
-from fedbr import config, experiment
-from fedbr.backends.flower.processes import Processes, last_words
-from fedbr.deploy import launch
+from fedbr.flower import launch
+from fedbr.flower.processes import Processes, last_words
+from fedbr.recipe import schema as config
+from fedbr.run import loop as experiment
 
 pytestmark = pytest.mark.flower
 
@@ -39,7 +40,16 @@ def test_the_same_bits_as_the_simulator(tmp_path: Path) -> None:
     experiment.run(chosen, tmp_path / "here")
     file = tmp_path / "small.toml"
     file.write_text(chosen.to_toml())
-    line = [sys.executable, "-m", "fedbr", "flower", "run", str(file), "--out", str(tmp_path / "there")]
+    line = [
+        sys.executable,
+        "-m",
+        "fedbr",
+        "flower",
+        "run",
+        str(file),
+        "--out",
+        str(tmp_path / "there"),
+    ]
     done = subprocess.run(line, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stderr
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
@@ -51,7 +61,9 @@ def test_the_same_bits_as_the_simulator(tmp_path: Path) -> None:
 
 
 def test_a_killed_node_and_a_killed_superlink_lose_nothing(place: Place) -> None:
-    """A node dies in the second round and comes back; then the SuperLink dies, and the experiment goes on."""
+    """A node dies in the second round and comes back; then the SuperLink dies, and the experiment
+    goes on.
+    """
     chosen = recipe("scaffold", rounds=6, local_steps=400)
     place.superlink()
     for number, ids in enumerate(("0-1", "2-3", "4-5")):
@@ -99,7 +111,13 @@ def test_forty_megabytes_of_memory_survive_ten_rounds(place: Place, tmp_path: Pa
         {
             "data": {"name": "digits", "clients": 3},
             "model": {"name": "mlp", "hidden": [3150, 3150]},
-            "train": {"rounds": 10, "local_steps": 1, "batch_size": 4, "cohort": 1, "evaluate_every": 0},
+            "train": {
+                "rounds": 10,
+                "local_steps": 1,
+                "batch_size": 4,
+                "cohort": 1,
+                "evaluate_every": 0,
+            },
             "compare": [config.short("scaffold")],
         }
     )
@@ -135,7 +153,12 @@ def listening(processes: Processes) -> set[int]:
                 links = [str(link.readlink()) for link in (pid / "fd").iterdir()]
             except OSError:
                 continue
-            ports |= {inodes[n] for link in links for n in re.findall(r"socket:\[(\d+)\]", link) if n in inodes}
+            ports |= {
+                inodes[n]
+                for link in links
+                for n in re.findall(r"socket:\[(\d+)\]", link)
+                if n in inodes
+            }
     return ports
 
 
@@ -153,7 +176,9 @@ def test_tls_and_node_keys(tmp_path: Path) -> None:
         assert place.port in ports
         assert len(ports) >= 3, "the SuperLink and two nodes"
         assert not any(plaintext(port).startswith(b"HTTP") for port in ports)
-        mixed = keys_in(tmp_path / "mixed", "0-2")  # the right authority, a key that nobody registered
+        mixed = keys_in(
+            tmp_path / "mixed", "0-2"
+        )  # the right authority, a key that nobody registered
         for name in ("ca.crt",):
             (mixed / name).write_bytes((keys / name).read_bytes())
         place.node(2, "2", mixed)

@@ -1,13 +1,15 @@
-"""A federation without Flower: nodes that are called, so that what the backend makes of their answers can be tested."""
+"""A federation without Flower: nodes that are called, so that what the backend makes of their
+answers can be tested.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedbr.backends.flower.message import Blobs
-from fedbr.backends.flower.node import NodeSettings, reply_to
-from fedbr.deploy.site import site_of
+from fedbr.flower.messages import Blobs
+from fedbr.flower.node import NodeSettings, reply_to
+from fedbr.flower.site import site_of
 
 Edit = Callable[[int, str, Blobs, Callable[[], Blobs]], Blobs | str | None]
 
@@ -23,7 +25,9 @@ class Wires:
     def nodes(self) -> list[int]:
         return list(self.sites)
 
-    def exchange(self, kind: str, messages: Mapping[int, Blobs], timeout: float) -> dict[int, Blobs | str]:
+    def exchange(
+        self, kind: str, messages: Mapping[int, Blobs], timeout: float
+    ) -> dict[int, Blobs | str]:
         found: dict[int, Blobs | str] = {}
         for node, blobs in messages.items():
             self.sent.append((node, kind, blobs))
@@ -43,4 +47,6 @@ class Wires:
 def three_nodes(folder: Path, *parts: tuple[int, ...]) -> dict[int, NodeSettings]:
     """Three nodes with two clients each, or as said."""
     shares = parts or ((0, 1), (2, 3), (4, 5))
-    return {100 + i: NodeSettings(ids, state_dir=folder / f"node{i}") for i, ids in enumerate(shares)}
+    return {
+        100 + i: NodeSettings(ids, state_dir=folder / f"node{i}") for i, ids in enumerate(shares)
+    }

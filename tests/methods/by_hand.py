@@ -1,7 +1,8 @@
-"""What the second implementations share: a tiny world, FedAvg on bare tensors, and a method that watches the package.
+"""What the second implementations share: a tiny world, FedAvg on bare tensors, and a method that
+watches the package.
 
-Nothing of the package's runtime is used for FedAvg by hand but the random streams. The model is one Linear and Tanh,
-then one Linear: four bare tensors.
+Nothing of the package's runtime is used for FedAvg by hand but the random streams. The model is one
+Linear and Tanh, then one Linear: four bare tensors.
 """
 
 from __future__ import annotations
@@ -39,10 +40,13 @@ class Setting:
 
     def participants(self, r: int, clients: int = len(SIZES)) -> list[int]:
         """The clients of round r, which counts from 1."""
-        return sorted(int(i) for i in stream(self.seed, "clients", r).permutation(clients)[: self.per_round])
+        return sorted(
+            int(i) for i in stream(self.seed, "clients", r).permutation(clients)[: self.per_round]
+        )
 
 
-# Two of four clients a round, so that some are new and some return; all of them; one; other K, B and eta.
+# Two of four clients a round, so that some are new and some return; all of them; one; other K, B
+# and eta.
 SETTINGS = {
     "two of four": Setting(),
     "all": Setting(rounds=3, per_round=4),
@@ -51,7 +55,8 @@ SETTINGS = {
 }
 
 
-# ---------------------------------------------------------------------------------------------- the tiny world
+# ---------------------------------------------------------------------------------------------- the
+# tiny world
 
 
 def world() -> Clients:
@@ -68,7 +73,9 @@ def world() -> Clients:
 
 def held_out(size: int = 9, seed: int = 0) -> tuple[Tensor, Tensor]:
     rng = np.random.default_rng([6, seed])
-    return torch.from_numpy(rng.normal(scale=1.5, size=(size, INPUTS))), torch.arange(size) % CLASSES
+    return torch.from_numpy(rng.normal(scale=1.5, size=(size, INPUTS))), torch.arange(
+        size
+    ) % CLASSES
 
 
 def start_weights() -> Weights:
@@ -78,7 +85,8 @@ def start_weights() -> Weights:
     return [torch.from_numpy(rng.normal(scale=0.5, size=shape)) for shape in shapes]
 
 
-# -------------------------------------------------------------------------------------------- FedAvg, by hand
+# --------------------------------------------------------------------------------------------
+# FedAvg, by hand
 
 
 def predict(weights: Weights, x: Tensor) -> Tensor:
@@ -97,7 +105,9 @@ def one_hot(y: Tensor, classes: int = CLASSES) -> Tensor:
 
 
 def accuracy(weights: Weights, x: Tensor, y: Tensor) -> float:
-    return sum(int(guess == truth) for guess, truth in zip(predict(weights, x).argmax(1), y, strict=True)) / len(y)
+    return sum(
+        int(guess == truth) for guess, truth in zip(predict(weights, x).argmax(1), y, strict=True)
+    ) / len(y)
 
 
 class FedAvg:
@@ -108,8 +118,12 @@ class FedAvg:
     def __init__(self, setting: Setting, clients: Clients | None = None) -> None:
         self.setting = setting
         self.clients = world() if clients is None else clients
-        self.weights = start_weights()  # the global ones, w_g; they stay as they are while clients train
-        self.losses: dict[int, list[float]] = {}  # client -> its cross-entropies in this round, step by step
+        self.weights = (
+            start_weights()
+        )  # the global ones, w_g; they stay as they are while clients train
+        self.losses: dict[
+            int, list[float]
+        ] = {}  # client -> its cross-entropies in this round, step by step
 
     def mix(self, x: Tensor, y: Tensor, own: np.random.Generator) -> tuple[Tensor, Tensor]:
         """The batch to train on; `own` is the method's own stream on this client in this round."""
@@ -155,7 +169,8 @@ class FedAvg:
             ends = [self.train_client(i, r, self.weights) for i in who]
             portions, old = self.portions(who), self.weights
             self.weights = [
-                sum_of([p * w for p, w in zip(portions, ws, strict=True)]) for ws in zip(*ends, strict=True)
+                sum_of([p * w for p, w in zip(portions, ws, strict=True)])
+                for ws in zip(*ends, strict=True)
             ]
             self.settle(old, who)
         return self.weights
@@ -174,7 +189,8 @@ def distance(ours: Weights, theirs: Weights) -> float:
     return max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True))
 
 
-# ------------------------------------------------------------------------------------------------- the real one
+# -------------------------------------------------------------------------------------------------
+# the real one
 
 
 def run_package(
@@ -187,7 +203,9 @@ def run_package(
     **options: Any,
 ) -> fedbr.Run:
     """Train with the package what the classes above train by hand."""
-    model = fedbr.FedModel(nn.Sequential(nn.Linear(INPUTS, FEATURES), nn.Tanh()), FEATURES, classes).double()
+    model = fedbr.FedModel(
+        nn.Sequential(nn.Linear(INPUTS, FEATURES), nn.Tanh()), FEATURES, classes
+    ).double()
     with torch.no_grad():
         for p, w in zip(model.parameters(), start_weights(), strict=True):
             p.copy_(w[: len(p)])  # with fewer classes, the first ones
@@ -229,13 +247,21 @@ class Step:
 
 
 class Watch:
-    """A method that changes nothing and writes down what it sees, at its place in the list of methods."""
+    """A method that changes nothing and writes down what it sees, at its place in the list of
+    methods.
+    """
 
     def __init__(self, label: str) -> None:
         watch = self
-        self.steps: dict[tuple[int, int], list[Step]] = defaultdict(list)  # (round, client) -> its local steps
-        self.ends: dict[tuple[int, int], Weights] = {}  # (round, client) -> its weights after the last one
-        self.rounds: list[tuple[list[Weights], Weights]] = []  # the clients' models, and the new global one
+        self.steps: dict[tuple[int, int], list[Step]] = defaultdict(
+            list
+        )  # (round, client) -> its local steps
+        self.ends: dict[
+            tuple[int, int], Weights
+        ] = {}  # (round, client) -> its weights after the last one
+        self.rounds: list[
+            tuple[list[Weights], Weights]
+        ] = []  # the clients' models, and the new global one
         batches: list[fedbr.Batch] = []
         keys: list[str] = []
 
@@ -252,7 +278,11 @@ class Watch:
                     watch.steps[ctx.round, client].append(
                         Step(
                             [p[i].detach().clone() for p in params.values()],
-                            [p.grad[i].detach().clone() for p in params.values() if p.grad is not None],
+                            [
+                                p.grad[i].detach().clone()
+                                for p in params.values()
+                                if p.grad is not None
+                            ],
                             [ctx.global_params[key].clone() for key in params],
                             batches[0].x[i].clone(),
                             batches[0].y[i].clone(),
@@ -261,11 +291,15 @@ class Watch:
 
             def finish(self, ctx: fedbr.ClientContext) -> dict[str, Tensor]:
                 for i, client in enumerate(ctx.clients.tolist()):
-                    watch.ends[ctx.round, client] = [ctx.model.weights[key][i].detach().clone() for key in keys]
+                    watch.ends[ctx.round, client] = [
+                        ctx.model.weights[key][i].detach().clone() for key in keys
+                    ]
                 return {}
 
             def update_server(self, state: dict[str, Tensor], ctx: fedbr.ServerContext) -> None:
-                models = [[reply.payload["model"][key].clone() for key in keys] for reply in ctx.replies]
+                models = [
+                    [reply.payload["model"][key].clone() for key in keys] for reply in ctx.replies
+                ]
                 watch.rounds.append((models, [ctx.new_params[key].clone() for key in keys]))
 
         self.method = Watcher()
@@ -289,11 +323,17 @@ class Passenger:
 
             def on_batch(self, ctx: fedbr.ClientContext, batch: fedbr.Batch) -> fedbr.Batch:
                 out = ctx.model.extra("passenger", ctx.scratch["x"])
-                ctx.descend(((out - 1 - ctx.clients.view(-1, 1, 1)) ** 2).mean(dim=(1, 2)), "passenger")
+                ctx.descend(
+                    ((out - 1 - ctx.clients.view(-1, 1, 1)) ** 2).mean(dim=(1, 2)), "passenger"
+                )
                 return batch
 
             def finish(self, ctx: fedbr.ClientContext) -> dict[str, Tensor]:
-                seen.extend(w.detach().clone() for key, w in ctx.model.weights.items() if key.startswith("extras."))
+                seen.extend(
+                    w.detach().clone()
+                    for key, w in ctx.model.weights.items()
+                    if key.startswith("extras.")
+                )
                 return {}
 
         self.method = Rides()

@@ -1,6 +1,8 @@
-"""The tiny world of the second implementations: four clients, a model of bare tensors, and plain federated averaging.
+"""The tiny world of the second implementations: four clients, a model of bare tensors, and plain
+federated averaging.
 
-Nothing of the package's runtime is used here but its random streams; `run_package` and `term` alone call it.
+Nothing of the package's runtime is used here but its random streams; `run_package` and `term` alone
+call it.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 import fedbr
-from fedbr.core.data import Spec
 from fedbr.core.method import Batch, ClientContext
 from fedbr.core.model import CohortModel, Output
 from fedbr.core.rng import stream, torch_stream
 from fedbr.core.server import Server
+from fedbr.core.spec import Spec
 
 torch.set_num_threads(1)
 
@@ -29,18 +31,28 @@ SIZES = [23, 17, 9, 30]
 SEED, ROUNDS, STEPS, BATCH, LR, PER_ROUND = 2, 5, 3, 4, 0.2, 2
 TOLERANCE = 1e-10
 
-Weights = list[Tensor]  # of the encoder (matrix, bias), of the classifier (matrix, bias), then of what a method adds
+Weights = list[
+    Tensor
+]  # of the encoder (matrix, bias), of the classifier (matrix, bias), then of what a method adds
 Clients = list[tuple[Tensor, Tensor]]
 TrainClient = Callable[[int, int, Weights], Weights]
 
 
-# ------------------------------------------------------------------------------------------------------- the world
+# -------------------------------------------------------------------------------------------------------
+# the world
 
 
 def world() -> Clients:
-    """Make clients that differ in size, inputs and labels; client 1 has some samples more than once."""
+    """Make clients that differ in size, inputs and labels; client 1 has some samples more than
+    once.
+    """
     rng = np.random.default_rng(5)
-    mixes = [[0.5, 0.3, 0.1, 0.1], [0.1, 0.1, 0.2, 0.6], [0.0, 0.5, 0.5, 0.0], [0.25, 0.25, 0.25, 0.25]]
+    mixes = [
+        [0.5, 0.3, 0.1, 0.1],
+        [0.1, 0.1, 0.2, 0.6],
+        [0.0, 0.5, 0.5, 0.0],
+        [0.25, 0.25, 0.25, 0.25],
+    ]
     clients = []
     for client, n in enumerate(SIZES):
         x = rng.normal(loc=0.5 * client - 0.6, scale=1.0 + 0.2 * client, size=(n, INPUTS))
@@ -59,7 +71,9 @@ def start_weights() -> Weights:
 
 
 def fresh_linears(name: str, *sizes: tuple[int, int]) -> Weights:
-    """Return the Linears that a method adds: of float32 by torch's default, in order, then of float64."""
+    """Return the Linears that a method adds: of float32 by torch's default, in order, then of
+    float64.
+    """
     with torch_stream(SEED, "model", *name.split("/")):
         layers = [nn.Linear(*size) for size in sizes]
     return [w.detach().double() for layer in layers for w in (layer.weight, layer.bias)]
@@ -69,7 +83,8 @@ def one_hot(y: Tensor) -> Tensor:
     return torch.eye(CLASSES, dtype=torch.float64)[y]
 
 
-# ------------------------------------------------------------------------------------------------- model and loss
+# -------------------------------------------------------------------------------------------------
+# model and loss
 
 
 def features(w: Weights, x: Tensor) -> Tensor:
@@ -98,7 +113,8 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(1) / ((a * a).sum(1).sqrt() * (b * b).sum(1).sqrt())
 
 
-# ------------------------------------------------------------------------------------------------------- averaging
+# -------------------------------------------------------------------------------------------------------
+# averaging
 
 
 def participants(r: int) -> list[int]:
@@ -127,7 +143,8 @@ def federate(weights: Weights, train_client: TrainClient) -> Weights:
     return weights
 
 
-# ----------------------------------------------------------------------------------------------------- the package
+# -----------------------------------------------------------------------------------------------------
+# the package
 
 
 def make_model(shape: tuple[int, ...] = (INPUTS,)) -> fedbr.FedModel:
@@ -148,7 +165,9 @@ def run_package(
     shape: tuple[int, ...] = (INPUTS,),
     **options: Any,
 ) -> tuple[fedbr.Run, Weights]:
-    """Train with the package; return the run, and the final weights of what methods added beside the model."""
+    """Train with the package; return the run, and the final weights of what methods added beside
+    the model.
+    """
     rng = np.random.default_rng(7)
     test = (torch.from_numpy(rng.normal(size=(8, *shape))), torch.arange(8) % CLASSES)
     own = [(x.reshape(-1, *shape), y) for x, y in (world() if clients is None else clients)]
@@ -222,7 +241,9 @@ def term(
     received: dict[str, Tensor] | None = None,
     model: fedbr.FedModel | None = None,
 ) -> Tensor:
-    """Return what the method adds to the loss, [C], for batches x [C, B, ...], y [C, B, K] (and outputs of choice)."""
+    """Return what the method adds to the loss, [C], for batches x [C, B, ...], y [C, B, K] (and
+    outputs of choice).
+    """
     model = model or make_model()
     size = len(x)
     spec = Spec(

@@ -1,4 +1,6 @@
-"""DANN a second time: a federated discriminator tells clients by their features, the model works against it."""
+"""DANN a second time: a federated discriminator tells clients by their features, the model works
+against it.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def client_loss(d: Weights, z: Tensor, client: int) -> Tensor:
 
 @functools.cache
 def by_hand(slots: bool = False, **changes: Any) -> Weights:
-    """All rounds: encoder, classifier, discriminator. With `slots`, a mistake: clients are told by their order."""
+    """All rounds: encoder, classifier, discriminator. With `slots`, a mistake: clients are told by
+    their order.
+    """
     s = DEFAULTS | changes
     weight: float = s["weight"]
     width: int = s["width"]
@@ -67,8 +71,12 @@ def by_hand(slots: bool = False, **changes: Any) -> Weights:
             stronger = descend(d, functools.partial(client_loss, z=z, client=who))
             judge = stronger if s["mode"] == "alternate" else d
 
-            def loss(leaves: Weights, x: Tensor = x, y: Tensor = y, judge: Weights = judge) -> Tensor:
-                return plain_loss(leaves, x, y) - weight * client_loss(judge, features(leaves, x), who)
+            def loss(
+                leaves: Weights, x: Tensor = x, y: Tensor = y, judge: Weights = judge
+            ) -> Tensor:
+                return plain_loss(leaves, x, y) - weight * client_loss(
+                    judge, features(leaves, x), who
+                )
 
             w, d = descend(w, loss), stronger
         return w + d
@@ -84,7 +92,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "width 3": {"width": 3},
     "width 12": {"width": 12},
 }
-CASES = {f"{name}, {mode}": changes | {"mode": mode} for mode in MODES for name, changes in SETTINGS.items()}
+CASES = {
+    f"{name}, {mode}": changes | {"mode": mode}
+    for mode in MODES
+    for name, changes in SETTINGS.items()
+}
 
 
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
@@ -99,7 +111,9 @@ def test_images(mode: str) -> None:
 
 
 def test_every_case_is_far_from_every_other() -> None:
-    ends = {name: by_hand(**changes) for name, changes in CASES.items()} | {"by slot": by_hand(slots=True)}
+    ends = {name: by_hand(**changes) for name, changes in CASES.items()} | {
+        "by slot": by_hand(slots=True)
+    }
     for (a, one), (b, two) in itertools.combinations(ends.items(), 2):
         assert distance(one[:4], two[:4]) > 1e4 * TOLERANCE, f"{a} and {b}"
 
@@ -124,7 +138,9 @@ class Halve(fedbr.Method):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_other_methods_do_not_touch_the_discriminators_gradient(mode: str) -> None:
-    """In one step from a common start, the discriminator ends the same whatever happens to the model's gradient."""
+    """In one step from a common start, the discriminator ends the same whatever happens to the
+    model's gradient.
+    """
     dann = fedbr.DANN(**(DEFAULTS | {"mode": mode}))
     ends = [run_package(methods, rounds=1, local_steps=1) for methods in ([dann], [dann, Halve()])]
     (alone, one), (halved, two) = ends
@@ -132,22 +148,29 @@ def test_other_methods_do_not_touch_the_discriminators_gradient(mode: str) -> No
     assert distance(final(alone), final(halved)) > 1e-3
 
 
-# -------------------------------------------------------------------------------------------------- what it is for
+# --------------------------------------------------------------------------------------------------
+# what it is for
 
 
 def told_apart() -> Clients:
-    """Three clients: the first half of the inputs says which class it is, the second half who it is."""
+    """Three clients: the first half of the inputs says which class it is, the second half who it
+    is.
+    """
     rng = np.random.default_rng(8)
     clients = []
     for client in range(3):
         y = np.arange(60) % 3
         x = 1.5 * np.concatenate([np.eye(3)[y], np.tile(np.eye(3)[client], (60, 1))], axis=1)
-        clients.append((torch.from_numpy(x + rng.normal(scale=0.3, size=x.shape)), torch.from_numpy(y)))
+        clients.append(
+            (torch.from_numpy(x + rng.normal(scale=0.3, size=x.shape)), torch.from_numpy(y))
+        )
     return clients
 
 
 def open_model() -> fedbr.FedModel:
-    """Return a model that passes its inputs on: nothing but the method takes the client's mark away."""
+    """Return a model that passes its inputs on: nothing but the method takes the client's mark
+    away.
+    """
     model = fedbr.FedModel(nn.Linear(INPUTS, INPUTS), INPUTS, CLASSES).double()
     with torch.no_grad():
         for p, w in zip(model.parameters(), (torch.eye(INPUTS), 0, 0, 0), strict=True):
@@ -173,9 +196,17 @@ def best_discriminator_loss(run: fedbr.Run, clients: Clients) -> float:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_features_tell_less_about_the_client(mode: str, seed: int) -> None:
-    """With one local step a round; with many, a client's own discriminator forgets that there are others."""
+    """With one local step a round; with many, a client's own discriminator forgets that there are
+    others.
+    """
     clients = told_apart()
-    settings: dict[str, Any] = {"rounds": 100, "local_steps": 1, "batch_size": 16, "lr": 0.1, "seed": seed}
+    settings: dict[str, Any] = {
+        "rounds": 100,
+        "local_steps": 1,
+        "batch_size": 16,
+        "lr": 0.1,
+        "seed": seed,
+    }
     losses, right = [], []
     for weight in (0.0, 1.0):
         method = fedbr.DANN(weight=weight, width=16, mode=mode)
@@ -186,7 +217,8 @@ def test_the_features_tell_less_about_the_client(mode: str, seed: int) -> None:
     assert min(right) > 0.95  # and yet the classes are known
 
 
-# -------------------------------------------------------------------------------------------------------- the rest
+# --------------------------------------------------------------------------------------------------------
+# the rest
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -198,7 +230,14 @@ def test_without_weight_it_is_fedavg_to_the_bit(mode: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("weight", -0.1), ("weight", float("inf")), ("width", 0), ("width", -3), ("mode", "other"), ("lam", 1.0)],
+    [
+        ("weight", -0.1),
+        ("weight", float("inf")),
+        ("width", 0),
+        ("width", -3),
+        ("mode", "other"),
+        ("lam", 1.0),
+    ],
 )
 def test_bad_parameters_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):

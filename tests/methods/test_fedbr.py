@@ -1,4 +1,6 @@
-"""FedBR as a method of the table: no parameter is dead, and clients reveal no more than they should."""
+"""FedBR as a method of the table: no parameter is dead, and clients reveal no more than they
+should.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,17 @@ import torch
 
 import fedbr
 from conftest import blobs
-from fedbr.core.data import Spec
 from fedbr.core.rng import stream
+from fedbr.core.spec import Spec
 
-SHORT = {"rounds": 2, "local_steps": 4, "batch_size": 8, "lr": 0.1, "hidden": (7,), "dtype": "float64"}
+SHORT = {
+    "rounds": 2,
+    "local_steps": 4,
+    "batch_size": 8,
+    "lr": 0.1,
+    "hidden": (7,),
+    "dtype": "float64",
+}
 BASE = {"hidden": 12, "width": 6}
 MIXTURE = BASE | {"pseudo": "mixture"}
 CHANGES = [
@@ -28,7 +37,9 @@ CHANGES = [
 def public(federation: fedbr.Federation) -> fedbr.Federation:
     proxy = federation.train.samples.x[:1].new_tensor(np.random.default_rng(0).random((50, 6)))
     x, y = blobs()
-    return fedbr.Federation.from_arrays(x, y, x, y, clients=6, partition="lda", alpha=0.5, seed=3, proxy=proxy)
+    return fedbr.Federation.from_arrays(
+        x, y, x, y, clients=6, partition="lda", alpha=0.5, seed=3, proxy=proxy
+    )
 
 
 @pytest.mark.parametrize(("base", "change"), CHANGES, ids=lambda value: str(value))
@@ -36,7 +47,8 @@ def test_every_parameter_changes_the_result(
     public: fedbr.Federation, base: dict[str, object], change: dict[str, object]
 ) -> None:
     before, after = (
-        fedbr.train(public, "mlp", [fedbr.FedBR.model_validate(options)], **SHORT) for options in (base, base | change)
+        fedbr.train(public, "mlp", [fedbr.FedBR.model_validate(options)], **SHORT)
+        for options in (base, base | change)
     )
     assert not torch.equal(before.model.classifier.weight, after.model.classifier.weight)
 
@@ -53,7 +65,9 @@ def spec(**changes: object) -> Spec:
     return Spec(**facts | changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("refresh", "expected"), [("round", 3), ("once", 2)])  # 8 of 3 clients, 8 of 6 clients
+@pytest.mark.parametrize(
+    ("refresh", "expected"), [("round", 3), ("once", 2)]
+)  # 8 of 3 clients, 8 of 6 clients
 def test_a_client_sends_its_share_of_means_and_nothing_else(refresh: str, expected: int) -> None:
     x, y = (torch.from_numpy(a) for a in blobs())
     sent = fedbr.FedBR(refresh=refresh).contribute(x, y, spec(), stream(0, "t"))  # type: ignore[arg-type]
@@ -74,7 +88,9 @@ def test_a_client_with_too_few_samples_sends_nothing(samples: int) -> None:
 def test_small_clients_train_on_what_the_large_ones_sent() -> None:
     x, y = blobs()
     clients = [(x[:1], y[:1]), (x[1:6], y[1:6]), (x[6:], y[6:])]
-    run = fedbr.train(fedbr.Federation.from_clients(clients, test=(x, y)), "mlp", [fedbr.FedBR(**BASE)], **SHORT)
+    run = fedbr.train(
+        fedbr.Federation.from_clients(clients, test=(x, y)), "mlp", [fedbr.FedBR(**BASE)], **SHORT
+    )
     assert np.isfinite(run.loss).all()
 
 
@@ -82,11 +98,18 @@ def test_only_copies_of_one_sample_are_refused_in_words() -> None:
     x, y = blobs()
     clients = [(np.repeat(x[:1], 30, axis=0), np.repeat(y[:1], 30))] * 2
     with pytest.raises(fedbr.InputError, match=r"distinct"):
-        fedbr.train(fedbr.Federation.from_clients(clients, test=(x, y)), "mlp", [fedbr.FedBR(**BASE)], **SHORT)
+        fedbr.train(
+            fedbr.Federation.from_clients(clients, test=(x, y)),
+            "mlp",
+            [fedbr.FedBR(**BASE)],
+            **SHORT,
+        )
 
 
 def test_rounds_without_contributions_use_the_pseudo_data_of_before_or_are_fedavg() -> None:
-    """One of four clients can contribute, one takes part per round: from its first time on, all have pseudo-data."""
+    """One of four clients can contribute, one takes part per round: from its first time on, all
+    have pseudo-data.
+    """
     x, y = blobs()
     clients = [(x[:40], y[:40]), *((x[i : i + 3], y[i : i + 3]) for i in (50, 60, 70))]
     federation = fedbr.Federation.from_clients(clients, test=(x, y))
@@ -101,11 +124,14 @@ def test_rounds_without_contributions_use_the_pseudo_data_of_before_or_are_fedav
     assert run.loss[first:] != plain.loss[first:]
     pseudo_up = [up for up, _ in run.bytes]
     assert all(up > min(pseudo_up) for up, yes in zip(pseudo_up, took_part, strict=True) if yes)
-    assert all(up == min(pseudo_up) for up, yes in zip(pseudo_up, took_part, strict=True) if not yes)
+    assert all(
+        up == min(pseudo_up) for up, yes in zip(pseudo_up, took_part, strict=True) if not yes
+    )
 
 
 @pytest.mark.parametrize(
-    "bad", [{"lam": -1}, {"tau1": float("nan")}, {"components": 3}, {"mean_of": 1}, {"lazy": 0}, {"x": 1}]
+    "bad",
+    [{"lam": -1}, {"tau1": float("nan")}, {"components": 3}, {"mean_of": 1}, {"lazy": 0}, {"x": 1}],
 )
 def test_bad_parameters_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
@@ -116,8 +142,12 @@ GOLDEN = [1.233861187576, 0.955906191048, 0.719598753216, 0.616333826426]
 
 
 def test_golden_losses() -> None:
-    """The training loss of a fixed setting; a change here changes published results and must be meant."""
+    """The training loss of a fixed setting; a change here changes published results and must be
+    meant.
+    """
     x, y = blobs()
-    federation = fedbr.Federation.from_arrays(x, y, x, y, clients=6, partition="lda", alpha=0.5, seed=3)
+    federation = fedbr.Federation.from_arrays(
+        x, y, x, y, clients=6, partition="lda", alpha=0.5, seed=3
+    )
     run = fedbr.train(federation, "mlp", [fedbr.FedBR(lam=0.1)], **SHORT | {"rounds": 4})
     assert run.loss == pytest.approx(GOLDEN, abs=1e-9)

@@ -1,7 +1,9 @@
-"""FedBR a second time, written from the paper alone: plain, slow and obvious, with equal final weights.
+"""FedBR a second time, written from the paper alone: plain, slow and obvious, with equal final
+weights.
 
-Nothing of the package's runtime is used for the second version but its random streams. The model is one Linear
-and Tanh (phi), one Linear (omega) and the three Linears of the projection (theta), all of them bare tensors.
+Nothing of the package's runtime is used for the second version but its random streams. The model is
+one Linear and Tanh (phi), one Linear (omega) and the three Linears of the projection (theta), all
+of them bare tensors.
 """
 
 from __future__ import annotations
@@ -48,11 +50,14 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------- the tiny world
+# ---------------------------------------------------------------------------------------------- the
+# tiny world
 
 
 def world() -> tuple[list[tuple[Tensor, Tensor]], tuple[Tensor, Tensor], Tensor]:
-    """Two clients that differ in inputs and in labels, a test set, and a proxy set of another distribution."""
+    """Two clients that differ in inputs and in labels, a test set, and a proxy set of another
+    distribution.
+    """
     rng = np.random.default_rng(5)
     clients = []
     for client, n in enumerate(SIZES):
@@ -79,7 +84,8 @@ def start_theta(hidden: int, width: int) -> list[Tensor]:
     return [w.detach().double() for layer in layers for w in (layer.weight, layer.bias)]
 
 
-# ------------------------------------------------------------------------------------------ FedBR, by the paper
+# ------------------------------------------------------------------------------------------ FedBR,
+# by the paper
 
 
 def extract(phi: list[Tensor], x: Tensor) -> Tensor:
@@ -104,8 +110,12 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(1) / ((a * a).sum(1).sqrt() * (b * b).sum(1).sqrt())
 
 
-def contrast(p_local: Tensor, x_local: Tensor, p_global: Tensor, theta: list[Tensor] | None, s: dict) -> Tensor:
-    """The mean over pseudo-samples j of -log(f1 / (f1 + f2)); j is paired with batch sample j mod B."""
+def contrast(
+    p_local: Tensor, x_local: Tensor, p_global: Tensor, theta: list[Tensor] | None, s: dict
+) -> Tensor:
+    """The mean over pseudo-samples j of -log(f1 / (f1 + f2)); j is paired with batch sample j mod
+    B.
+    """
     partner = x_local[[j % len(x_local) for j in range(len(p_local))]]
     here = project(theta, p_local)
     f1 = torch.exp(s["tau1"] * cosine(here, project(theta, p_global)))
@@ -133,7 +143,9 @@ def sample_means(x: Tensor, count: int, mean_of: int, rng: np.random.Generator) 
 
 
 def build_pseudo(clients: list, proxy: Tensor, r: int, who: list[int], s: dict) -> Tensor:
-    """D_p of round r (0: once for all rounds), for RSM from the clients in `who`, for Mixture from the proxy set."""
+    """D_p of round r (0: once for all rounds), for RSM from the clients in `who`, for Mixture from
+    the proxy set.
+    """
     size = BATCH if s["size"] is None else s["size"]
     share = stream(SEED, "fedbr", "share", r)
     if s["pseudo"] == "mixture":
@@ -167,7 +179,10 @@ def train_client(
     for k in range(STEPS):
         x, y = xs[batches[k]], ys[batches[k]]
         active = k % s["lazy"] == 0
-        first, second = active and s["components"] in (1, "both"), active and s["components"] in (2, "both")
+        first, second = (
+            active and s["components"] in (1, "both"),
+            active and s["components"] in (2, "both"),
+        )
 
         x_p = d_p
         y_p = torch.full((len(d_p), CLASSES), 1 / CLASSES, dtype=torch.float64)
@@ -189,9 +204,13 @@ def train_client(
         omega = [w.clone().requires_grad_() for w in omega]
         gen = cross_entropy(classify(omega, extract(phi, x)), one_hot(y))
         if first:
-            gen = gen + s["lazy"] * s["lam"] * cross_entropy(classify(omega, extract(phi, x_p)), y_p)
+            gen = gen + s["lazy"] * s["lam"] * cross_entropy(
+                classify(omega, extract(phi, x_p)), y_p
+            )
         if second:
-            con = contrast(extract(phi, x_p), extract(phi, x), extract(phi_g, x_p).detach(), theta, s)
+            con = contrast(
+                extract(phi, x_p), extract(phi, x), extract(phi_g, x_p).detach(), theta, s
+            )
             gen = gen + s["lazy"] * s["mu"] * con
         slopes = torch.autograd.grad(gen, phi + omega)
         phi, omega = descend(phi, slopes[:2], LR), descend(omega, slopes[2:], LR)
@@ -204,12 +223,16 @@ def mean_of_clients(results: list[list[Tensor]]) -> list[Tensor]:
 
 @functools.cache
 def by_hand(chosen: Any = None, **changes: Any) -> tuple[list[Tensor], list[Tensor] | None]:
-    """All rounds; return (phi and omega, theta). `chosen` are the participants of each round, default all."""
+    """All rounds; return (phi and omega, theta). `chosen` are the participants of each round,
+    default all.
+    """
     s = DEFAULTS | changes
     clients, _, proxy = world()
     everybody = list(range(len(clients)))
     phi, omega = start_weights()
-    theta = start_theta(s["hidden"], s["width"]) if s["projection"] and s["components"] != 1 else None
+    theta = (
+        start_theta(s["hidden"], s["width"]) if s["projection"] and s["components"] != 1 else None
+    )
     if s["refresh"] == "once":
         d_p = build_pseudo(clients, proxy, 0, everybody, s)
     for r in range(1, ROUNDS + 1):
@@ -222,14 +245,17 @@ def by_hand(chosen: Any = None, **changes: Any) -> tuple[list[Tensor], list[Tens
     return phi + omega, theta
 
 
-# ------------------------------------------------------------------------------------------------- the real one
+# -------------------------------------------------------------------------------------------------
+# the real one
 
 
 def run_package(methods: list, **options: Any) -> tuple[list[Tensor], list[Tensor] | None]:
     """Train with the package; return (phi and omega, theta) as by_hand does."""
     clients, test, proxy = world()
     phi, omega = start_weights()
-    model = fedbr.FedModel(nn.Sequential(nn.Linear(INPUTS, FEATURES), nn.Tanh()), FEATURES, CLASSES).double()
+    model = fedbr.FedModel(
+        nn.Sequential(nn.Linear(INPUTS, FEATURES), nn.Tanh()), FEATURES, CLASSES
+    ).double()
     with torch.no_grad():
         for p, w in zip(model.parameters(), phi + omega, strict=True):
             p.copy_(w)
@@ -240,12 +266,25 @@ def run_package(methods: list, **options: Any) -> tuple[list[Tensor], list[Tenso
             super().__init__(*args, **kwargs)
             servers.append(self)
 
-    settings = {"rounds": ROUNDS, "local_steps": STEPS, "batch_size": BATCH, "lr": LR, "momentum": 0.0}
+    settings = {
+        "rounds": ROUNDS,
+        "local_steps": STEPS,
+        "batch_size": BATCH,
+        "lr": LR,
+        "momentum": 0.0,
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedbr.api.Server", Watched)
         federation = fedbr.Federation.from_clients(clients, test=test, proxy=proxy)
         run = fedbr.train(
-            federation, model, methods, seed=SEED, dtype="float64", evaluate_every=ROUNDS, **settings, **options
+            federation,
+            model,
+            methods,
+            seed=SEED,
+            dtype="float64",
+            evaluate_every=ROUNDS,
+            **settings,
+            **options,
         )
     for p, w in zip(model.parameters(), phi + omega, strict=True):
         assert torch.equal(p, w), "the model that was given is copied, not trained"
@@ -313,7 +352,9 @@ def test_final_weights_are_those_of_the_second_implementation(changes: dict[str,
     for cohort in (1, 2):
         theirs, their_theta = run_package([fedbr.FedBR(**(DEFAULTS | changes))], cohort=cohort)
         assert distance(weights, theirs) < TOLERANCE, f"cohort = {cohort}"
-        if theta is None or changes.get("mu") == 0:  # with mu = 0 theta acts on nothing, and the package has none
+        if (
+            theta is None or changes.get("mu") == 0
+        ):  # with mu = 0 theta acts on nothing, and the package has none
             assert their_theta is None
         else:
             assert distance(theta, their_theta) < TOLERANCE, f"theta, cohort = {cohort}"
@@ -322,7 +363,9 @@ def test_final_weights_are_those_of_the_second_implementation(changes: dict[str,
 @pytest.mark.parametrize("refresh", ["round", "once"])
 @pytest.mark.parametrize("size", [4, 5])
 def test_one_client_a_round(refresh: str, size: int) -> None:
-    """Only the participants contribute for a round, all clients do once; whoever was drawn, one history fits."""
+    """Only the participants contribute for a round, all clients do once; whoever was drawn, one
+    history fits.
+    """
     changes = {"refresh": refresh, "size": size}
     theirs, their_theta = run_package([fedbr.FedBR(**(DEFAULTS | changes))], clients_per_round=1)
     fits = []
@@ -337,7 +380,9 @@ def test_one_client_a_round(refresh: str, size: int) -> None:
 @pytest.mark.parametrize("per_step", [5, 8])
 @pytest.mark.parametrize("pseudo", ["rsm", "mixture"])
 def test_per_step_that_covers_all_pseudo_data_is_the_default(per_step: int, pseudo: str) -> None:
-    """Nothing is left to draw then: all pseudo-samples are used in their order, and no random number is spent."""
+    """Nothing is left to draw then: all pseudo-samples are used in their order, and no random
+    number is spent.
+    """
     weights, theta = by_hand(size=5, pseudo=pseudo)
     changes = {"size": 5, "pseudo": pseudo, "per_step": per_step}
     theirs, their_theta = run_package([fedbr.FedBR(**(DEFAULTS | changes))])
@@ -361,7 +406,8 @@ def test_every_case_is_far_from_every_other() -> None:
         assert distance(one, two) > 1e3 * TOLERANCE, f"{a} and {b}"
 
 
-# ---------------------------------------------------------------------------------- nothing added, nothing changed
+# ---------------------------------------------------------------------------------- nothing added,
+# nothing changed
 
 
 @pytest.mark.parametrize("pseudo", ["rsm", "mixture"])
@@ -373,13 +419,16 @@ def test_every_case_is_far_from_every_other() -> None:
 def test_without_weight_it_is_fedavg_to_the_bit(neutral: dict[str, Any], pseudo: str) -> None:
     for cohort in (1, 2):
         fedavg, _ = run_package([], cohort=cohort)
-        theirs, theta = run_package([fedbr.FedBR(**(DEFAULTS | neutral | {"pseudo": pseudo}))], cohort=cohort)
+        theirs, theta = run_package(
+            [fedbr.FedBR(**(DEFAULTS | neutral | {"pseudo": pseudo}))], cohort=cohort
+        )
         assert all(torch.equal(a, b) for a, b in zip(fedavg, theirs, strict=True))
         assert theta is None
         assert distance(by_hand(**neutral)[0], fedavg) < TOLERANCE
 
 
-# ------------------------------------------------------------------------------------- the gradient of L_con alone
+# ------------------------------------------------------------------------------------- the gradient
+# of L_con alone
 
 
 @pytest.mark.parametrize("tau2", [0.0, 2.5])
@@ -390,13 +439,18 @@ def test_gradient_of_l_con_is_that_of_finite_differences(projection: bool, tau2:
     rng = np.random.default_rng(7)
     triples = [torch.from_numpy(rng.normal(size=(3 * n, FEATURES))) for _ in range(clients)]
     shapes = [w.shape for w in start_theta(s["hidden"], s["width"])]
-    thetas = [[torch.from_numpy(rng.normal(scale=0.6, size=shape)) for shape in shapes] for _ in range(clients)]
+    thetas = [
+        [torch.from_numpy(rng.normal(scale=0.6, size=shape)) for shape in shapes]
+        for _ in range(clients)
+    ]
 
     leaves = torch.stack(triples).requires_grad_()  # [clients, pseudo | global | local, features]
     theta_leaves = [[w.clone().requires_grad_() for w in theta] for theta in thetas]
     seen = leaves
     if projection:
-        seen = torch.stack([project(theta, z) for theta, z in zip(theta_leaves, leaves, strict=True)])
+        seen = torch.stack(
+            [project(theta, z) for theta, z in zip(theta_leaves, leaves, strict=True)]
+        )
     pseudo, near, local = torch.split(seen, n, dim=1)
     losses = fedbr.FedBR(**s)._l_con(pseudo, local, near)
     values = losses.tolist()  # one for each client
@@ -427,8 +481,15 @@ def test_gradient_of_l_con_is_that_of_finite_differences(projection: bool, tau2:
 
 
 def test_l_con_does_not_overflow() -> None:
-    """Where exp(tau * similarity) is infinite, the loss is still the difference of the two exponents, or 0."""
-    a, b = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64)
+    """Where exp(tau * similarity) is infinite, the loss is still the difference of the two
+    exponents, or 0.
+    """
+    a, b = (
+        torch.tensor([1.0, 0.0], dtype=torch.float64),
+        torch.tensor([0.0, 1.0], dtype=torch.float64),
+    )
     method = fedbr.FedBR(**(DEFAULTS | {"tau1": 5000.0, "tau2": 4000.0, "projection": False}))
-    pseudo, local, near = (torch.stack(t)[:, None] for t in ([a, a], [a, b], [b, a]))  # local is like it; global is
+    pseudo, local, near = (
+        torch.stack(t)[:, None] for t in ([a, a], [a, b], [b, a])
+    )  # local is like it; global is
     assert method._l_con(pseudo, local, near).tolist() == [4000.0, 0.0]

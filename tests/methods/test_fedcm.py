@@ -1,4 +1,6 @@
-"""FedCM a second time, from the paper: every step is alpha g + (1 - alpha) Delta, Delta the last global direction."""
+"""FedCM a second time, from the paper: every step is alpha g + (1 - alpha) Delta, Delta the last
+global direction.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +41,22 @@ class FedCMByHand(FedAvg):
         self.delta = [torch.zeros_like(w) for w in self.weights]
 
     def direction(self, client: int, slopes: Weights) -> Weights:
-        return [self.alpha * g + (1 - self.alpha) * d for g, d in zip(slopes, self.delta, strict=True)]
+        return [
+            self.alpha * g + (1 - self.alpha) * d for g, d in zip(slopes, self.delta, strict=True)
+        ]
 
     def settle(self, old: Weights, who: list[int]) -> None:
         way = self.setting.lr * self.setting.steps
-        self.delta = [(before - after) / way for before, after in zip(old, self.weights, strict=True)]
+        self.delta = [
+            (before - after) / way for before, after in zip(old, self.weights, strict=True)
+        ]
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.6, 1.0])
-def test_final_weights_are_those_of_the_second_implementation(alpha: float, setting: Setting) -> None:
+def test_final_weights_are_those_of_the_second_implementation(
+    alpha: float, setting: Setting
+) -> None:
     weights = FedCMByHand(setting, alpha).run()
     for cohort in (1, 2):
         run = run_package([fedbr.FedCM(alpha=alpha)], setting, cohort=cohort)
@@ -56,7 +64,10 @@ def test_final_weights_are_those_of_the_second_implementation(alpha: float, sett
 
 
 def test_the_default_alpha() -> None:
-    assert distance(FedCMByHand(Setting(), 0.1).run(), end(run_package([fedbr.FedCM()], Setting()))) < TOLERANCE
+    assert (
+        distance(FedCMByHand(Setting(), 0.1).run(), end(run_package([fedbr.FedCM()], Setting())))
+        < TOLERANCE
+    )
 
 
 def test_every_alpha_is_far_from_every_other() -> None:
@@ -68,15 +79,21 @@ def test_every_alpha_is_far_from_every_other() -> None:
 def first_slopes(weights: Weights, client: int, r: int, setting: Setting) -> Weights:
     """The gradient of the first batch of a round."""
     xs, ys = world()[client]
-    picked = stream(setting.seed, "batches", r, client).integers(len(xs), size=(setting.steps, setting.batch))[0]
+    picked = stream(setting.seed, "batches", r, client).integers(
+        len(xs), size=(setting.steps, setting.batch)
+    )[0]
     leaves = [w.clone().requires_grad_() for w in weights]
-    return list(torch.autograd.grad(cross_entropy(predict(leaves, xs[picked]), one_hot(ys[picked])), leaves))
+    return list(
+        torch.autograd.grad(cross_entropy(predict(leaves, xs[picked]), one_hot(ys[picked])), leaves)
+    )
 
 
 @pytest.mark.parametrize("cohort", [1, 2])
 @pytest.mark.parametrize("alpha", [0.1, 0.7])
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
-def test_first_directions_of_rounds_one_and_two(setting: Setting, alpha: float, cohort: int) -> None:
+def test_first_directions_of_rounds_one_and_two(
+    setting: Setting, alpha: float, cohort: int
+) -> None:
     """Round 1: alpha g, since Delta_0 = 0. Round 2: alpha g + (1 - alpha) (w0 - w1) / (eta K)."""
     watch = Watch("watch")
     run_package([fedbr.FedCM(alpha=alpha), watch.method], setting, cohort=cohort)
@@ -102,10 +119,16 @@ def test_delta_is_the_same_for_all_clients_and_steps_of_a_round() -> None:
     for r in range(1, setting.rounds + 1):
         for i in setting.participants(r):
             for one, two in zip(before.steps[r, i], after.steps[r, i], strict=True):
-                found = [(b - alpha * a) / (1 - alpha) for a, b in zip(one.slopes, two.slopes, strict=True)]
+                found = [
+                    (b - alpha * a) / (1 - alpha)
+                    for a, b in zip(one.slopes, two.slopes, strict=True)
+                ]
                 assert distance(delta, found) < TOLERANCE
         w_new = after.rounds[r - 1][1]
-        delta = [(old - new) / (setting.lr * setting.steps) for old, new in zip(w_old, w_new, strict=True)]
+        delta = [
+            (old - new) / (setting.lr * setting.steps)
+            for old, new in zip(w_old, w_new, strict=True)
+        ]
         w_old = w_new
 
 
@@ -116,16 +139,25 @@ def test_delta_is_the_mean_of_all_directions_of_the_round() -> None:
     taken = [step.slopes for i in range(len(SIZES)) for step in watch.steps[1, i]]
     delta = [torch.stack(ds).mean(0) for ds in zip(*taken, strict=True)]
     w1 = watch.rounds[0][1]
-    wanted = [alpha * g + (1 - alpha) * d for g, d in zip(first_slopes(w1, 0, 2, setting), delta, strict=True)]
+    wanted = [
+        alpha * g + (1 - alpha) * d
+        for g, d in zip(first_slopes(w1, 0, 2, setting), delta, strict=True)
+    ]
     assert distance(wanted, watch.steps[2, 0][0].slopes) < TOLERANCE
 
 
 def test_order_with_scaffold_is_the_listed_one() -> None:
     """Both edit the gradient: FedCM last weighs the correction with alpha, FedCM first does not."""
     alpha, setting = 0.3, Setting(rounds=3)
-    for methods in ([fedbr.SCAFFOLD(), fedbr.FedCM(alpha=alpha)], [fedbr.FedCM(alpha=alpha), fedbr.SCAFFOLD()]):
+    for methods in (
+        [fedbr.SCAFFOLD(), fedbr.FedCM(alpha=alpha)],
+        [fedbr.FedCM(alpha=alpha), fedbr.SCAFFOLD()],
+    ):
         watches = [Watch("zero"), Watch("one"), Watch("two")]
-        run_package([watches[0].method, methods[0], watches[1].method, methods[1], watches[2].method], setting)
+        run_package(
+            [watches[0].method, methods[0], watches[1].method, methods[1], watches[2].method],
+            setting,
+        )
         w1, w2 = (new for _, new in watches[2].rounds[:2])
         client = 3  # in round 3 for the second time, so that all parts are there
         assert client in setting.participants(3)
@@ -151,7 +183,8 @@ def test_delta_travels_down_with_the_model_and_nothing_travels_up() -> None:
 def test_with_alpha_one_it_is_fedavg_to_the_bit(cohort: int) -> None:
     for setting in SETTINGS.values():
         assert_same_bits(
-            run_package([fedbr.FedCM(alpha=1)], setting, cohort=cohort), run_package([], setting, cohort=cohort)
+            run_package([fedbr.FedCM(alpha=1)], setting, cohort=cohort),
+            run_package([], setting, cohort=cohort),
         )
 
 
@@ -160,7 +193,15 @@ def test_modules_of_other_methods_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"alpha": 0}, {"alpha": -0.1}, {"alpha": 1.1}, {"alpha": float("nan")}, {"alpha": "low"}, {"beta": 1}]
+    "bad",
+    [
+        {"alpha": 0},
+        {"alpha": -0.1},
+        {"alpha": 1.1},
+        {"alpha": float("nan")},
+        {"alpha": "low"},
+        {"beta": 1},
+    ],
 )
 def test_bad_parameters_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):

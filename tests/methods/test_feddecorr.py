@@ -61,7 +61,9 @@ def by_hand(beta: float, batch: int = BATCH) -> Weights:
         for x, y in batches(client, r, batch):
 
             def loss(leaves: Weights, x: Tensor = x, y: Tensor = y) -> Tensor:
-                return plain_loss(leaves, x, y) + (beta * decorr(features(leaves, x)) if batch > 1 else 0)
+                return plain_loss(leaves, x, y) + (
+                    beta * decorr(features(leaves, x)) if batch > 1 else 0
+                )
 
             w = descend(w, loss)
         return w
@@ -88,7 +90,8 @@ def test_every_case_is_far_from_every_other() -> None:
         assert distance(one, two) > 1e4 * TOLERANCE, f"{a} and {b}"
 
 
-# ------------------------------------------------------------------------------------------------- the term itself
+# -------------------------------------------------------------------------------------------------
+# the term itself
 
 
 def term_of(z: Tensor, beta: float = 0.1) -> Tensor:
@@ -130,7 +133,9 @@ def test_identical_features(rows: int, columns: int) -> None:
     value = term_of(column.expand(rows, columns)[None])
     assert math.isclose(float(value), 0.1 * ((rows - 1) * shrunk) ** 2 / rows, rel_tol=1e-12)
     flipped = term_of((column * torch.tensor([1.0, -3.0] * columns)[:columns])[None])
-    assert math.isclose(float(flipped), 0.1 * (rows - 1) ** 2 / rows, rel_tol=1e-5)  # sign and size do not matter
+    assert math.isclose(
+        float(flipped), 0.1 * (rows - 1) ** 2 / rows, rel_tol=1e-5
+    )  # sign and size do not matter
 
 
 def test_gradient_of_the_loop() -> None:
@@ -151,15 +156,21 @@ def test_a_constant_feature_is_no_trouble() -> None:
 
 
 def test_training_with_it_decorrelates() -> None:
-    """On data of one direction, as label skew makes it, the features' correlations become smaller than FedAvg's."""
-    ends = [run_package([fedbr.FedDecorr(beta=b)], batch_size=16, rounds=8, local_steps=10)[0] for b in (0.0, 0.5)]
+    """On data of one direction, as label skew makes it, the features' correlations become smaller
+    than FedAvg's.
+    """
+    ends = [
+        run_package([fedbr.FedDecorr(beta=b)], batch_size=16, rounds=8, local_steps=10)[0]
+        for b in (0.0, 0.5)
+    ]
     x = torch.cat([x for x, _ in world()])
     with torch.no_grad():
         before, after = (float(decorr(run.model.encoder(x))) for run in ends)
     assert after < 0.5 * before
 
 
-# -------------------------------------------------------------------------------------------------------- the rest
+# --------------------------------------------------------------------------------------------------------
+# the rest
 
 
 def test_a_batch_of_one_has_no_term() -> None:

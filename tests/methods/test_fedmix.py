@@ -1,4 +1,6 @@
-"""NaiveMix and FedMix a second time: means of samples are shared once, and mixed into batches or into the loss."""
+"""NaiveMix and FedMix a second time: means of samples are shared once, and mixed into batches or
+into the loss.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def make(name: str, **options: Any) -> fedbr.Method:
 
 
 def client_means(name: str, client: int, count: int, mean_of: int) -> list[tuple[Tensor, Tensor]]:
-    """What a client sends: each the mean of samples that differ from each other, and of their one-hot labels."""
+    """What a client sends: each the mean of samples that differ from each other, and of their
+    one-hot labels.
+    """
     xs, ys = world()[client]
     rng = stream(SEED, name, "contribute", 0, client)
     sent = []
@@ -64,7 +68,9 @@ def client_means(name: str, client: int, count: int, mean_of: int) -> list[tuple
                 picked.append(i)
         if len(picked) < mean_of:  # too few to hide in
             return []
-        sent.append((sum(xs[i] for i in picked) / mean_of, sum(one_hot(ys[i]) for i in picked) / mean_of))
+        sent.append(
+            (sum(xs[i] for i in picked) / mean_of, sum(one_hot(ys[i]) for i in picked) / mean_of)
+        )
     return sent  # type: ignore[return-value]
 
 
@@ -77,7 +83,9 @@ def shared_means(name: str, mean_of: int, size: int | None, batch: int) -> tuple
     return torch.stack([x for x, _ in kept]), torch.stack([y for _, y in kept])
 
 
-def naivemix_loss(w: Weights, x: Tensor, y: Tensor, x_bar: Tensor, y_bar: Tensor, lam: float) -> Tensor:
+def naivemix_loss(
+    w: Weights, x: Tensor, y: Tensor, x_bar: Tensor, y_bar: Tensor, lam: float
+) -> Tensor:
     return plain_loss(w, (1 - lam) * x + lam * x_bar, (1 - lam) * y + lam * y_bar)
 
 
@@ -87,10 +95,16 @@ def slope_of_the_input(w: Weights, x: Tensor, y: Tensor) -> Tensor:
     return ((softmax(classify(w, h)) - y) @ w[2] * (1 - h * h)) @ w[0]
 
 
-def fedmix_loss(w: Weights, x: Tensor, y: Tensor, x_bar: Tensor, y_bar: Tensor, lam: float) -> Tensor:
+def fedmix_loss(
+    w: Weights, x: Tensor, y: Tensor, x_bar: Tensor, y_bar: Tensor, lam: float
+) -> Tensor:
     logits = classify(w, features(w, (1 - lam) * x))
     inner = (slope_of_the_input(w, (1 - lam) * x, y) * x_bar).sum(1)
-    return (1 - lam) * cross_entropy(logits, y) + lam * cross_entropy(logits, y_bar) + lam * inner.mean()
+    return (
+        (1 - lam) * cross_entropy(logits, y)
+        + lam * cross_entropy(logits, y_bar)
+        + lam * inner.mean()
+    )
 
 
 LOSSES = {"naivemix": naivemix_loss, "fedmix": fedmix_loss}
@@ -128,7 +142,9 @@ both = pytest.mark.parametrize("name", METHODS)
 
 @both
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
-def test_final_weights_are_those_of_the_second_implementation(name: str, changes: dict[str, Any]) -> None:
+def test_final_weights_are_those_of_the_second_implementation(
+    name: str, changes: dict[str, Any]
+) -> None:
     assert_same(by_hand(name, **changes), [make(name, **(DEFAULTS | changes))])
 
 
@@ -147,7 +163,9 @@ def test_images(name: str) -> None:
 
 @both
 def test_every_case_is_far_from_every_other(name: str) -> None:
-    ends = {case: by_hand(name, **changes) for case, changes in CASES.items()} | {"FedAvg": plain_fedavg()}
+    ends = {case: by_hand(name, **changes) for case, changes in CASES.items()} | {
+        "FedAvg": plain_fedavg()
+    }
     for (a, one), (b, two) in itertools.combinations(ends.items(), 2):
         assert distance(one, two) > 1e4 * TOLERANCE, f"{a} and {b}"
 
@@ -157,47 +175,69 @@ def test_defaults(name: str) -> None:
     assert make(name).model_dump() == {"lam": 0.1, "mean_of": 10, "size": None}
 
 
-# ------------------------------------------------------------------------------------------ how far the two differ
+# ------------------------------------------------------------------------------------------ how far
+# the two differ
 
 
 def alike(clients: int, n: int = 12) -> Clients:
-    """Clients with the same samples in another order. A mean of all n is then the same whatever was drawn."""
+    """Clients with the same samples in another order. A mean of all n is then the same whatever was
+    drawn.
+    """
     rng = np.random.default_rng(9)
-    x, y = torch.from_numpy(rng.normal(size=(n, INPUTS))), torch.from_numpy(rng.integers(CLASSES, size=n))
+    x, y = (
+        torch.from_numpy(rng.normal(size=(n, INPUTS))),
+        torch.from_numpy(rng.integers(CLASSES, size=n)),
+    )
     orders = [torch.from_numpy(rng.permutation(n)) for _ in range(clients)]
     return [(x[order], y[order]) for order in orders]
 
 
 def one_step(name: str, lam: float, clients: int, batch: int, shape: tuple[int, ...]) -> Weights:
     method = make(name, lam=lam, mean_of=12)
-    run, _ = run_package([method], alike(clients), shape=shape, rounds=1, local_steps=1, batch_size=batch)
+    run, _ = run_package(
+        [method], alike(clients), shape=shape, rounds=1, local_steps=1, batch_size=batch
+    )
     return final(run)
 
 
 @pytest.mark.parametrize("lam", [0.02, 0.01])
-@pytest.mark.parametrize(("clients", "batch", "shape"), [(1, 4, (INPUTS,)), (1, 32, IMAGE), (3, 6, (INPUTS,))])
-def test_they_differ_in_the_second_order(lam: float, clients: int, batch: int, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("clients", "batch", "shape"), [(1, 4, (INPUTS,)), (1, 32, IMAGE), (3, 6, (INPUTS,))]
+)
+def test_they_differ_in_the_second_order(
+    lam: float, clients: int, batch: int, shape: tuple[int, ...]
+) -> None:
     """Half the lam, a quarter of the difference; a third term of another scale would leave a half."""
     gaps = []
     for one in (lam, lam / 2):
         naive, taylor = (one_step(name, one, clients, batch, shape) for name in METHODS)
-        gaps.append(math.sqrt(sum(float(((a - b) ** 2).sum()) for a, b in zip(naive, taylor, strict=True))))
+        gaps.append(
+            math.sqrt(sum(float(((a - b) ** 2).sum()) for a, b in zip(naive, taylor, strict=True)))
+        )
     assert gaps[1] > 1e-9  # they are not the same, either
     assert 3.4 < gaps[0] / gaps[1] < 4.6
 
 
 def test_the_losses_differ_in_the_second_order() -> None:
-    """The same of the formulas above, so that the hand-written third term is known to be the derivative."""
+    """The same of the formulas above, so that the hand-written third term is known to be the
+    derivative.
+    """
     (x, y), rng = world()[0], np.random.default_rng(1)
-    x_bar, y_bar = torch.from_numpy(rng.normal(size=x.shape)), one_hot(torch.from_numpy(rng.integers(4, size=len(x))))
+    x_bar, y_bar = (
+        torch.from_numpy(rng.normal(size=x.shape)),
+        one_hot(torch.from_numpy(rng.integers(4, size=len(x)))),
+    )
     gaps = []
     for lam in (0.01, 0.005):
-        naive, taylor = (f(start_weights(), x, one_hot(y), x_bar, y_bar, lam) for f in LOSSES.values())
+        naive, taylor = (
+            f(start_weights(), x, one_hot(y), x_bar, y_bar, lam) for f in LOSSES.values()
+        )
         gaps.append(abs(float(naive - taylor)))
     assert 3.4 < gaps[0] / gaps[1] < 4.6
 
 
-# -------------------------------------------------------------------------------------------------------- the rest
+# --------------------------------------------------------------------------------------------------------
+# the rest
 
 
 @both
@@ -206,7 +246,9 @@ def test_what_is_shared_is_sent_once(name: str) -> None:
     clients = world()[:2]
     mixed, _ = run_package([make(name, **DEFAULTS)], clients)
     plain, _ = run_package([], clients)
-    (up, down), *later = [(a - c, b - d) for (a, b), (c, d) in zip(mixed.bytes, plain.bytes, strict=True)]
+    (up, down), *later = [
+        (a - c, b - d) for (a, b), (c, d) in zip(mixed.bytes, plain.bytes, strict=True)
+    ]
     assert later == [(0, 0)] * len(later)
     wanted = 8 * BATCH * (INPUTS + CLASSES)
     assert wanted <= up < 2 * wanted

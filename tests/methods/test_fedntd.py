@@ -1,4 +1,6 @@
-"""FedNTD a second time: a KL divergence, sample by sample and class by class, that leaves the true class out."""
+"""FedNTD a second time: a KL divergence, sample by sample and class by class, that leaves the true
+class out.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ DEFAULTS: dict[str, Any] = {"beta": 1.0, "tau": 1.0}
 
 
 def ntd(student: Tensor, teacher: Tensor, y: Tensor, beta: float, tau: float) -> Tensor:
-    """Return beta tau^2 / B * sum over samples of KL(teacher || student), over the classes but the true one."""
+    """Return beta tau^2 / B * sum over samples of KL(teacher || student), over the classes but the
+    true one.
+    """
     total = student.new_zeros(())
     for row in range(len(y)):
         true = max(range(y.shape[1]), key=lambda k: float(y[row, k]))
@@ -67,8 +71,12 @@ def by_hand(batch: int = BATCH, **changes: Any) -> Weights:
         for x, y in batches(client, r, batch):
             teacher = classify(w_global, features(w_global, x))
 
-            def loss(leaves: Weights, x: Tensor = x, y: Tensor = y, teacher: Tensor = teacher) -> Tensor:
-                return plain_loss(leaves, x, y) + ntd(classify(leaves, features(leaves, x)), teacher, y, **s)
+            def loss(
+                leaves: Weights, x: Tensor = x, y: Tensor = y, teacher: Tensor = teacher
+            ) -> Tensor:
+                return plain_loss(leaves, x, y) + ntd(
+                    classify(leaves, features(leaves, x)), teacher, y, **s
+                )
 
             w = descend(w, loss)
         return w
@@ -98,12 +106,15 @@ def test_defaults_images_and_a_batch_of_one() -> None:
 
 
 def test_every_case_is_far_from_every_other() -> None:
-    ends = {name: by_hand(**changes) for name, changes in CASES.items()} | {"FedAvg": plain_fedavg()}
+    ends = {name: by_hand(**changes) for name, changes in CASES.items()} | {
+        "FedAvg": plain_fedavg()
+    }
     for (a, one), (b, two) in itertools.combinations(ends.items(), 2):
         assert distance(one, two) > 1e4 * TOLERANCE, f"{a} and {b}"
 
 
-# ------------------------------------------------------------------------------------------------- the term itself
+# -------------------------------------------------------------------------------------------------
+# the term itself
 
 
 def some(*shape: int, seed: int = 0) -> Tensor:
@@ -111,8 +122,14 @@ def some(*shape: int, seed: int = 0) -> Tensor:
 
 
 def drawn() -> tuple[Tensor, Tensor, Output, dict[str, Tensor]]:
-    """Two clients with inputs, soft labels and student logits, and a global model that is not the student."""
-    x, y, logits = some(2, 7, INPUTS), some(2, 7, CLASSES, seed=1).softmax(-1), 2 * some(2, 7, CLASSES, seed=2)
+    """Two clients with inputs, soft labels and student logits, and a global model that is not the
+    student.
+    """
+    x, y, logits = (
+        some(2, 7, INPUTS),
+        some(2, 7, CLASSES, seed=1).softmax(-1),
+        2 * some(2, 7, CLASSES, seed=2),
+    )
     received = {k: v + 0.3 * some(*v.shape, seed=3) for k, v in make_model().weights().items()}
     return x, y, Output(some(2, 7, FEATURES, seed=4), logits), received
 
@@ -135,15 +152,21 @@ def test_the_students_true_class_does_not_matter() -> None:
     true = one_hot(y.argmax(-1))
     value = term(fedbr.FedNTD(), x, y, out, received)
     for shift in (-30.0, -1.0, 5.0, 700.0):
-        shifted = term(fedbr.FedNTD(), x, y, Output(out.features, out.logits + shift * true), received)
+        shifted = term(
+            fedbr.FedNTD(), x, y, Output(out.features, out.logits + shift * true), received
+        )
         assert float((shifted - value).abs().max()) < 1e-12
-    other = term(fedbr.FedNTD(), x, y, Output(out.features, out.logits + true.roll(1, dims=-1)), received)
+    other = term(
+        fedbr.FedNTD(), x, y, Output(out.features, out.logits + true.roll(1, dims=-1)), received
+    )
     assert float((other - value).abs().min()) > 1e-3
 
 
 @pytest.mark.parametrize("true", range(CLASSES))
 def test_the_teachers_true_class_does_not_matter(true: int) -> None:
-    """All samples are of one class, so that one bias of the teacher is its true-class logit for all."""
+    """All samples are of one class, so that one bias of the teacher is its true-class logit for
+    all.
+    """
     x, _, out, received = drawn()
     y = one_hot(torch.full((2, 7), true))
     value = term(fedbr.FedNTD(), x, y, out, received)
@@ -160,7 +183,9 @@ def test_the_true_class_gets_no_gradient_and_the_teacher_none_at_all() -> None:
     logits = out.logits.requires_grad_()
     received = {k: v.requires_grad_() for k, v in received.items()}
     value = term(fedbr.FedNTD(tau=0.7), x, y, Output(out.features, logits), received)
-    slope, *teacher = torch.autograd.grad(value.sum(), [logits, *received.values()], allow_unused=True)
+    slope, *teacher = torch.autograd.grad(
+        value.sum(), [logits, *received.values()], allow_unused=True
+    )
     true = one_hot(y.argmax(-1)).bool()
     assert float(slope[true].abs().max()) < 1e-15
     assert float(slope[~true].abs().min()) > 1e-6
@@ -181,7 +206,8 @@ def test_the_teacher_is_in_eval_mode() -> None:
     assert float(term(fedbr.FedNTD(), x, y, out, model=model.train()).abs().max()) < 1e-14
 
 
-# -------------------------------------------------------------------------------------------------------- the rest
+# --------------------------------------------------------------------------------------------------------
+# the rest
 
 
 def test_two_classes_leave_nothing_to_distil() -> None:
@@ -189,9 +215,13 @@ def test_two_classes_leave_nothing_to_distil() -> None:
     ends = []
     for methods in ([], [fedbr.FedNTD(beta=5.0)]):
         torch.manual_seed(0)
-        model = fedbr.FedModel(nn.Sequential(nn.Linear(INPUTS, FEATURES), nn.Tanh()), FEATURES, 2).double()
+        model = fedbr.FedModel(
+            nn.Sequential(nn.Linear(INPUTS, FEATURES), nn.Tanh()), FEATURES, 2
+        ).double()
         federation = fedbr.Federation.from_clients(clients, test=clients[0])
-        run = fedbr.train(federation, model, methods, rounds=2, local_steps=3, batch_size=4, dtype="float64")
+        run = fedbr.train(
+            federation, model, methods, rounds=2, local_steps=3, batch_size=4, dtype="float64"
+        )
         ends.append(final(run))
     assert distance(*ends) < 1e-14
 
@@ -202,7 +232,8 @@ def test_without_weight_it_is_fedavg_to_the_bit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("beta", -1.0), ("beta", float("nan")), ("tau", 0.0), ("tau", -1.0), ("lam", 1.0)]
+    ("field", "value"),
+    [("beta", -1.0), ("beta", float("nan")), ("tau", 0.0), ("tau", -1.0), ("lam", 1.0)],
 )
 def test_bad_parameters_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):

@@ -55,12 +55,20 @@ def test_final_weights_are_those_of_the_second_implementation(mu: float, setting
 
 
 def test_the_default_weight() -> None:
-    assert distance(FedProxByHand(Setting(), 0.1).run(), end(run_package([fedbr.FedProx()], Setting()))) < TOLERANCE
+    assert (
+        distance(
+            FedProxByHand(Setting(), 0.1).run(), end(run_package([fedbr.FedProx()], Setting()))
+        )
+        < TOLERANCE
+    )
 
 
 def test_every_weight_is_far_from_every_other() -> None:
     """The comparison has teeth: half or twice the factor would be seen."""
-    ends = [FedProxByHand(Setting(), mu).run() for mu in (0.0, 0.005, 0.01, 0.05, 0.1, 0.2, 1.0, 2.0, 4.0)]
+    ends = [
+        FedProxByHand(Setting(), mu).run()
+        for mu in (0.0, 0.005, 0.01, 0.05, 0.1, 0.2, 1.0, 2.0, 4.0)
+    ]
     for one, two in itertools.combinations(ends, 2):
         assert distance(one, two) > 1e3 * TOLERANCE
 
@@ -68,7 +76,9 @@ def test_every_weight_is_far_from_every_other() -> None:
 @pytest.mark.parametrize("mu", [0.1, 3.0])
 @pytest.mark.parametrize("cohort", [1, 2])
 def test_gradient_is_that_of_finite_differences(mu: float, cohort: int) -> None:
-    """Of the loss and the squared distance with its whole factor, mu/2, at the points where the package took it."""
+    """Of the loss and the squared distance with its whole factor, mu/2, at the points where the
+    package took it.
+    """
     watch, h = Watch("watch"), 1e-5
     run_package([fedbr.FedProx(mu=mu), watch.method], Setting(rounds=2), cohort=cohort)
     for steps in watch.steps.values():
@@ -78,7 +88,9 @@ def test_gradient_is_that_of_finite_differences(mu: float, cohort: int) -> None:
                 loss = cross_entropy(predict(step.weights, step.x), step.y)
                 return float(loss + mu / 2 * squared_distance(step.weights, step.received))
 
-            assert (distance(step.weights, step.received) > 1e-3) == (k > 0)  # the term acts from step 2 on
+            assert (distance(step.weights, step.received) > 1e-3) == (
+                k > 0
+            )  # the term acts from step 2 on
             for weight, slope in zip(step.weights, step.slopes, strict=True):
                 flat = weight.view(-1)  # shares its memory, so value() sees each nudge
                 for i in range(len(flat)):
@@ -94,13 +106,21 @@ def test_gradient_is_that_of_finite_differences(mu: float, cohort: int) -> None:
 def test_the_loss_of_the_lines_is_the_cross_entropy_alone() -> None:
     by_hand = FedProxByHand(Setting(rounds=3), 1.0)
     by_hand.run()
-    means = [sum(losses) / len(losses) for client, losses in sorted(by_hand.losses.items()) if client in (2, 3)]
+    means = [
+        sum(losses) / len(losses)
+        for client, losses in sorted(by_hand.losses.items())
+        if client in (2, 3)
+    ]
     assert Setting().participants(3) == [2, 3]
-    assert run_package([fedbr.FedProx(mu=1.0)], Setting(rounds=3)).loss[-1] == pytest.approx(sum(means) / 2, abs=1e-12)
+    assert run_package([fedbr.FedProx(mu=1.0)], Setting(rounds=3)).loss[-1] == pytest.approx(
+        sum(means) / 2, abs=1e-12
+    )
 
 
 def test_a_strong_pull_keeps_clients_at_home() -> None:
-    """With eta * mu = 1 every step goes back to w_g and then one gradient further: K steps end like one."""
+    """With eta * mu = 1 every step goes back to w_g and then one gradient further: K steps end like
+    one.
+    """
     watch = Watch("watch")
     setting = Setting(rounds=3, steps=4)
     run_package([fedbr.FedProx(mu=1 / setting.lr), watch.method], setting)
@@ -124,7 +144,8 @@ def test_nothing_more_is_sent_than_the_model() -> None:
 def test_without_weight_it_is_fedavg_to_the_bit(cohort: int) -> None:
     for setting in SETTINGS.values():
         assert_same_bits(
-            run_package([fedbr.FedProx(mu=0)], setting, cohort=cohort), run_package([], setting, cohort=cohort)
+            run_package([fedbr.FedProx(mu=0)], setting, cohort=cohort),
+            run_package([], setting, cohort=cohort),
         )
 
 
@@ -132,7 +153,9 @@ def test_modules_of_other_methods_are_left_alone() -> None:
     assert_modules_of_others_are_left_alone(fedbr.FedProx(mu=5.0), Setting())
 
 
-@pytest.mark.parametrize("bad", [{"mu": -0.1}, {"mu": float("nan")}, {"mu": float("inf")}, {"mu": "much"}, {"nu": 1}])
+@pytest.mark.parametrize(
+    "bad", [{"mu": -0.1}, {"mu": float("nan")}, {"mu": float("inf")}, {"mu": "much"}, {"nu": 1}]
+)
 def test_bad_parameters_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         fedbr.FedProx.model_validate(bad)

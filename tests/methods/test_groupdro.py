@@ -1,4 +1,6 @@
-"""GroupDRO a second time: q_i grows by exp(eta times the client's loss), and weighs the clients of the round."""
+"""GroupDRO a second time: q_i grows by exp(eta times the client's loss), and weighs the clients of
+the round.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,12 @@ def test_final_weights_are_those_of_the_second_implementation(eta: float, settin
 
 
 def test_the_default_eta() -> None:
-    assert distance(GroupDROByHand(Setting(), 0.01).run(), end(run_package([fedbr.GroupDRO()], Setting()))) < TOLERANCE
+    assert (
+        distance(
+            GroupDROByHand(Setting(), 0.01).run(), end(run_package([fedbr.GroupDRO()], Setting()))
+        )
+        < TOLERANCE
+    )
 
 
 def test_every_eta_is_far_from_every_other() -> None:
@@ -66,14 +73,18 @@ def portions_found(models: list[Weights], mean: Weights) -> list[float]:
     columns = torch.stack([torch.cat([w.flatten() for w in weights]) for weights in models], dim=1)
     target = torch.cat([w.flatten() for w in mean])
     found: list[float] = torch.linalg.lstsq(columns, target).solution.tolist()
-    assert torch.allclose(columns @ torch.tensor(found, dtype=torch.float64), target, rtol=0, atol=1e-12)
+    assert torch.allclose(
+        columns @ torch.tensor(found, dtype=torch.float64), target, rtol=0, atol=1e-12
+    )
     return found
 
 
 @pytest.mark.parametrize("cohort", [1, 2])
 @pytest.mark.parametrize("eta", [0.05, 1.0])
 def test_weights_of_three_rounds(eta: float, cohort: int) -> None:
-    """Two of four clients a round: q starts at 1 for newcomers, goes on for returners, and counts in the same round."""
+    """Two of four clients a round: q starts at 1 for newcomers, goes on for returners, and counts
+    in the same round.
+    """
     setting, watch = Setting(), Watch("watch")
     by_hand = GroupDROByHand(setting, eta)
     by_hand.run()
@@ -88,14 +99,19 @@ def test_weights_of_three_rounds(eta: float, cohort: int) -> None:
         found = portions_found(models, new)
         assert found == pytest.approx(wanted, abs=1e-9)
         assert found == pytest.approx(by_hand.history[r - 1], abs=1e-9)
-        assert max(found) - min(found) > 1e-3 * eta  # the weights of this round are not uniform, from the first on
+        assert (
+            max(found) - min(found) > 1e-3 * eta
+        )  # the weights of this round are not uniform, from the first on
 
 
 def mean_loss(watch: Watch, r: int, client: int) -> float:
     """Over the local steps, from the batches and weights that the package had."""
     losses = []
     for step in watch.steps[r, client]:
-        logits = torch.tanh(step.x @ step.weights[0].T + step.weights[1]) @ step.weights[2].T + step.weights[3]
+        logits = (
+            torch.tanh(step.x @ step.weights[0].T + step.weights[1]) @ step.weights[2].T
+            + step.weights[3]
+        )
         losses.append(float(-(step.y * logits.log_softmax(1)).sum(1).mean()))
     return sum(losses) / len(losses)
 
@@ -153,7 +169,8 @@ def test_large_q_do_not_overflow() -> None:
 def test_without_eta_it_is_fedavg_to_the_bit(cohort: int) -> None:
     for setting in SETTINGS.values():
         assert_same_bits(
-            run_package([fedbr.GroupDRO(eta=0)], setting, cohort=cohort), run_package([], setting, cohort=cohort)
+            run_package([fedbr.GroupDRO(eta=0)], setting, cohort=cohort),
+            run_package([], setting, cohort=cohort),
         )
 
 
@@ -169,7 +186,8 @@ def test_two_that_weigh_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"eta": -0.01}, {"eta": float("nan")}, {"eta": float("inf")}, {"eta": "fast"}, {"mu": 1}]
+    "bad",
+    [{"eta": -0.01}, {"eta": float("nan")}, {"eta": float("inf")}, {"eta": "fast"}, {"mu": 1}],
 )
 def test_bad_parameters_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):

@@ -1,4 +1,6 @@
-"""Local training a second time: every client alone, from the common start; nothing is sent; each tests its own."""
+"""Local training a second time: every client alone, from the common start; nothing is sent; each
+tests its own.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +56,16 @@ def run_and_watch(setting: Setting, **options: Any) -> tuple[fedbr.Run, list[lis
     tested: list[list[Weights]] = []
 
     def watched(backend: LocalBackend, params: Any, *rest: Any) -> Any:
-        tested.append([[own[key].clone() for key, _ in backend.job.model.named_parameters()] for own in params])
+        tested.append(
+            [
+                [own[key].clone() for key, _ in backend.job.model.named_parameters()]
+                for own in params
+            ]
+        )
         return evaluate(backend, params, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbr.experiment.evaluate", watched)
+        patch.setattr("fedbr.run.loop.evaluate", watched)
         run = run_package([fedbr.Local()], setting, evaluate_every=1, **options)
     assert len(tested) == setting.rounds
     return run, tested
@@ -72,12 +79,16 @@ def own_tests() -> list[tuple[torch.Tensor, torch.Tensor]]:
 @pytest.mark.parametrize("cohort", [1, 2])
 @pytest.mark.parametrize("setting", [*SETTINGS.values(), LONG], ids=[*SETTINGS.keys(), "long"])
 def test_weights_are_those_of_each_client_alone(setting: Setting, cohort: int) -> None:
-    """Of every client after every round; a client goes on from its own model, however long it was absent."""
+    """Of every client after every round; a client goes on from its own model, however long it was
+    absent.
+    """
     alone = Alone(setting)
     run, tested = run_and_watch(setting, cohort=cohort)
     for r in range(setting.rounds):
         for i in range(len(SIZES)):
-            assert distance(alone.models[r][i], tested[r][i]) < TOLERANCE, f"round {r + 1}, client {i}"
+            assert distance(alone.models[r][i], tested[r][i]) < TOLERANCE, (
+                f"round {r + 1}, client {i}"
+            )
     assert run.loss == pytest.approx(alone.loss, abs=TOLERANCE)
 
 
@@ -90,13 +101,19 @@ def test_one_client_alone_is_fedavg() -> None:
 
 
 @pytest.mark.parametrize("setting", [Setting(), LONG, Setting(per_round=4)])
-def test_accuracy_with_own_tests_is_the_mean_over_clients_of_their_own_models(setting: Setting) -> None:
-    """All clients, whether they took part or not; those who never did have the weights of the start."""
+def test_accuracy_with_own_tests_is_the_mean_over_clients_of_their_own_models(
+    setting: Setting,
+) -> None:
+    """All clients, whether they took part or not; those who never did have the weights of the
+    start.
+    """
     alone, tests = Alone(setting), own_tests()
     run = run_package([fedbr.Local()], setting, test=tests, evaluate_every=1)
     assert len(run.accuracy) == setting.rounds
     for r in range(setting.rounds):
-        wanted = [accuracy(model, *test) for model, test in zip(alone.models[r], tests, strict=True)]
+        wanted = [
+            accuracy(model, *test) for model, test in zip(alone.models[r], tests, strict=True)
+        ]
         assert run.accuracy_clients[r] == pytest.approx(wanted)
         assert run.accuracy[r] == pytest.approx(sum(wanted) / len(wanted))
         assert run.lines[r]["accuracy_worst"] == pytest.approx(min(wanted))
@@ -119,7 +136,10 @@ def test_clients_accuracy_with_a_common_test_weighs_classes_as_in_their_own_data
     for i, model in enumerate(alone.models[-1]):
         right = predict(model, x).argmax(1) == y
         mine = world()[i][1]
-        wanted = sum(float((mine == k).double().mean() * right[y == k].double().mean()) for k in range(CLASSES))
+        wanted = sum(
+            float((mine == k).double().mean() * right[y == k].double().mean())
+            for k in range(CLASSES)
+        )
         assert run.accuracy_clients[-1][i] == pytest.approx(wanted, abs=1e-6)
 
 
@@ -134,7 +154,9 @@ def test_clients_never_influence_each_other(cohort: int) -> None:
     )
     for setting in (LONG, Setting(per_round=4)):
         one, before = run_and_watch(setting, clients=clients, test=own_tests(), cohort=cohort)
-        two, after = run_and_watch(setting, clients=[clients[0], other, *clients[2:]], test=own_tests(), cohort=cohort)
+        two, after = run_and_watch(
+            setting, clients=[clients[0], other, *clients[2:]], test=own_tests(), cohort=cohort
+        )
         for r in range(setting.rounds):
             for i in (0, 2, 3):
                 assert one.accuracy_clients[r][i] == two.accuracy_clients[r][i]
@@ -149,7 +171,9 @@ def test_nothing_is_sent(setting: Setting) -> None:
 
 
 def test_it_is_not_fedavg() -> None:
-    """The tests above have teeth: a single round apart, clients already differ from the common model."""
+    """The tests above have teeth: a single round apart, clients already differ from the common
+    model.
+    """
     alone = Alone(LONG)
     together = FedAvg(LONG).run()
     assert all(distance(together, model) > 0.1 for model in alone.models[-1])

@@ -44,22 +44,32 @@ class MixupByHand(FedAvg):
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("alpha", [0.05, 0.2, 1.0, 5.0])
-def test_final_weights_are_those_of_the_second_implementation(alpha: float, setting: Setting) -> None:
+def test_final_weights_are_those_of_the_second_implementation(
+    alpha: float, setting: Setting
+) -> None:
     by_hand = MixupByHand(setting, alpha)
     weights = by_hand.run()
     last = [np.mean(by_hand.losses[i]) for i in setting.participants(setting.rounds)]
     for cohort in (1, 2):
         run = run_package([fedbr.Mixup(alpha=alpha)], setting, cohort=cohort)
         assert distance(weights, end(run)) < TOLERANCE, f"cohort = {cohort}"
-        assert run.loss[-1] == pytest.approx(np.mean(last), abs=TOLERANCE)  # of the batches as they were trained on
+        assert run.loss[-1] == pytest.approx(
+            np.mean(last), abs=TOLERANCE
+        )  # of the batches as they were trained on
 
 
 def test_the_default_alpha() -> None:
-    assert distance(MixupByHand(Setting(), 0.2).run(), end(run_package([fedbr.Mixup()], Setting()))) < TOLERANCE
+    assert (
+        distance(MixupByHand(Setting(), 0.2).run(), end(run_package([fedbr.Mixup()], Setting())))
+        < TOLERANCE
+    )
 
 
 def test_every_alpha_is_far_from_every_other() -> None:
-    ends = [FedAvg(Setting()).run(), *(MixupByHand(Setting(), alpha).run() for alpha in (0.05, 0.2, 1.0, 5.0))]
+    ends = [
+        FedAvg(Setting()).run(),
+        *(MixupByHand(Setting(), alpha).run() for alpha in (0.05, 0.2, 1.0, 5.0)),
+    ]
     for one, two in itertools.combinations(ends, 2):
         assert distance(one, two) > 1e3 * TOLERANCE
 
@@ -68,19 +78,25 @@ def test_every_alpha_is_far_from_every_other() -> None:
 @pytest.mark.parametrize("alpha", [0.2, 2.0])
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
 def test_batches_are_those_of_the_stream(setting: Setting, alpha: float, cohort: int) -> None:
-    """Each client has one lam a step, and mixes within its own batch; inputs and soft labels by hand."""
+    """Each client has one lam a step, and mixes within its own batch; inputs and soft labels by
+    hand.
+    """
     watch = Watch("watch")
     run_package([fedbr.Mixup(alpha=alpha), watch.method], setting, cohort=cohort)
     for r in range(1, setting.rounds + 1):
         for i in setting.participants(r):
             xs, ys = world()[i]
-            picked = stream(setting.seed, "batches", r, i).integers(len(xs), size=(setting.steps, setting.batch))
+            picked = stream(setting.seed, "batches", r, i).integers(
+                len(xs), size=(setting.steps, setting.batch)
+            )
             rng = stream(setting.seed, "mixup", r, i)
             for k, step in enumerate(watch.steps[r, i]):
                 lam, perm = rng.beta(alpha, alpha), rng.permutation(setting.batch)
                 for b in range(setting.batch):
                     one, two = picked[k][b], picked[k][perm[b]]
-                    assert torch.allclose(step.x[b], lam * xs[one] + (1 - lam) * xs[two], rtol=0, atol=1e-14)
+                    assert torch.allclose(
+                        step.x[b], lam * xs[one] + (1 - lam) * xs[two], rtol=0, atol=1e-14
+                    )
                     wanted = lam * one_hot(ys[one]) + (1 - lam) * one_hot(ys[two])
                     assert torch.allclose(step.y[b], wanted, rtol=0, atol=1e-14)
 
@@ -89,7 +105,9 @@ def test_labels_are_mixed_and_still_sum_to_one() -> None:
     watch = Watch("watch")
     run_package([fedbr.Mixup(alpha=1.0), watch.method], Setting())
     labels = torch.cat([step.y for steps in watch.steps.values() for step in steps])
-    assert torch.allclose(labels.sum(1), torch.ones(len(labels), dtype=torch.float64), rtol=0, atol=1e-14)
+    assert torch.allclose(
+        labels.sum(1), torch.ones(len(labels), dtype=torch.float64), rtol=0, atol=1e-14
+    )
     assert int(((labels > 0) & (labels < 1)).any(1).sum()) > len(labels) / 4
 
 
@@ -120,7 +138,9 @@ def test_images_are_mixed_whole() -> None:
         batch = own[stream(2, "batches", 1, i).integers(len(own), size=(1, 4))[0]]
         draws = stream(2, "mixup", 1, i)
         lam, perm = draws.beta(1.0, 1.0), draws.permutation(4)
-        assert np.allclose(images[i].numpy(), lam * batch + (1 - lam) * batch[perm], rtol=0, atol=1e-14)
+        assert np.allclose(
+            images[i].numpy(), lam * batch + (1 - lam) * batch[perm], rtol=0, atol=1e-14
+        )
 
 
 def test_nothing_more_is_sent_than_the_model() -> None:
@@ -131,17 +151,28 @@ def test_nothing_more_is_sent_than_the_model() -> None:
 def test_with_alpha_zero_it_is_fedavg_to_the_bit(cohort: int) -> None:
     for setting in SETTINGS.values():
         assert_same_bits(
-            run_package([fedbr.Mixup(alpha=0)], setting, cohort=cohort), run_package([], setting, cohort=cohort)
+            run_package([fedbr.Mixup(alpha=0)], setting, cohort=cohort),
+            run_package([], setting, cohort=cohort),
         )
 
 
 def test_a_batch_of_one_is_mixed_with_itself() -> None:
     setting = Setting(batch=1)
-    assert distance(FedAvg(setting).run(), end(run_package([fedbr.Mixup(alpha=0.5)], setting))) < TOLERANCE
+    assert (
+        distance(FedAvg(setting).run(), end(run_package([fedbr.Mixup(alpha=0.5)], setting)))
+        < TOLERANCE
+    )
 
 
 @pytest.mark.parametrize(
-    "bad", [{"alpha": -0.1}, {"alpha": float("nan")}, {"alpha": float("inf")}, {"alpha": "half"}, {"beta": 1}]
+    "bad",
+    [
+        {"alpha": -0.1},
+        {"alpha": float("nan")},
+        {"alpha": float("inf")},
+        {"alpha": "half"},
+        {"beta": 1},
+    ],
 )
 def test_bad_parameters_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):

@@ -1,4 +1,6 @@
-"""MOON a second time: the contrast to the received model and to the client's own model of its last participation."""
+"""MOON a second time: the contrast to the received model and to the client's own model of its last
+participation.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def represent(w: Weights, x: Tensor) -> Tensor:
     return z
 
 
-def moon_loss(w: Weights, w_global: Weights, w_previous: Weights | None, x: Tensor, y: Tensor, s: Any) -> Tensor:
+def moon_loss(
+    w: Weights, w_global: Weights, w_previous: Weights | None, x: Tensor, y: Tensor, s: Any
+) -> Tensor:
     z = represent(w, x)
     loss = cross_entropy(z @ w[-2].T + w[-1], y)
     if w_previous is None:
@@ -84,7 +88,10 @@ def by_hand(memory: str = "own", batch: int = BATCH, **changes: Any) -> Weights:
         }[memory]
         w = w_global
         for x, y in batches(client, r, batch):
-            w = descend(w, functools.partial(moon_loss, w_global=w_global, w_previous=previous, x=x, y=y, s=s))
+            w = descend(
+                w,
+                functools.partial(moon_loss, w_global=w_global, w_previous=previous, x=x, y=y, s=s),
+            )
         if memory == "the first one":
             before.setdefault(client, w)
         else:
@@ -108,7 +115,9 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def test_the_history_has_what_these_tests_need() -> None:
-    """A newcomer beside one who returns, one who returns to another slot, and one who returns after a pause."""
+    """A newcomer beside one who returns, one who returns to another slot, and one who returns after
+    a pause.
+    """
     history = [participants(r) for r in range(1, ROUNDS + 1)]
     assert history == [[0, 1], [1, 2], [1, 2], [2, 3], [0, 1]]
 
@@ -150,7 +159,9 @@ def test_the_negative_is_the_clients_own_last_model(memory: str, head: bool) -> 
 def test_a_first_participation_has_no_term() -> None:
     """One round of newcomers, and the weight does not matter; two rounds, and it does."""
     for rounds, same in ((1, True), (2, False)):
-        runs = [run_package([fedbr.Moon(head=False, weight=w)], rounds=rounds)[0] for w in (1.0, 50.0)]
+        runs = [
+            run_package([fedbr.Moon(head=False, weight=w)], rounds=rounds)[0] for w in (1.0, 50.0)
+        ]
         fedavg, _ = run_package([], rounds=rounds)
         assert (distance(final(runs[0]), final(runs[1])) < 1e-14) is same
         assert (distance(final(runs[0]), final(fedavg)) < 1e-14) is same
@@ -179,17 +190,24 @@ def test_default_head() -> None:
 
 
 def test_the_models_of_the_negatives_are_in_eval_mode() -> None:
-    """With dropout that drops nearly all in training, two identical frozen models still agree: the term is log 2."""
+    """With dropout that drops nearly all in training, two identical frozen models still agree: the
+    term is log 2.
+    """
 
     def end(weight: float) -> Weights:
-        encoder = torch.nn.Sequential(torch.nn.Linear(INPUTS, FEATURES), torch.nn.Tanh(), torch.nn.Dropout(0.5))
+        encoder = torch.nn.Sequential(
+            torch.nn.Linear(INPUTS, FEATURES), torch.nn.Tanh(), torch.nn.Dropout(0.5)
+        )
         model = fedbr.FedModel(encoder, FEATURES, CLASSES).double()
         with torch.no_grad():
             for p, w in zip(model.parameters(), start_weights(), strict=True):
                 p.copy_(w)
-        # One client alone: what it receives is what it sent, so near = far whatever z is, if both are in eval mode.
+        # One client alone: what it receives is what it sent, so near = far whatever z is, if both
+        # are in eval mode.
         method = fedbr.Moon(head=False, weight=weight)
-        return final(run_package([method], clients=world()[:1], model=model, local_steps=1, rounds=3)[0])
+        return final(
+            run_package([method], clients=world()[:1], model=model, local_steps=1, rounds=3)[0]
+        )
 
     assert distance(end(1.0), end(100.0)) < 1e-12
 

@@ -1,4 +1,6 @@
-"""SCAFFOLD a second time, from the paper (option II), and what it is for: no drift of clients on different optima."""
+"""SCAFFOLD a second time, from the paper (option II), and what it is for: no drift of clients on
+different optima.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class ScaffoldByHand(FedAvg):
 
     def settle(self, old: Weights, who: list[int]) -> None:
         for i in who:
-            self.c = [c + up / len(self.clients) for c, up in zip(self.c, self.uploads[i], strict=True)]
+            self.c = [
+                c + up / len(self.clients) for c, up in zip(self.c, self.uploads[i], strict=True)
+            ]
 
 
 @functools.cache
@@ -73,7 +77,9 @@ def mean(variates: list[Weights]) -> Weights:
 
 @pytest.mark.parametrize("cohort", [1, 2])
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
-def test_final_weights_are_those_of_the_second_implementation(setting: Setting, cohort: int) -> None:
+def test_final_weights_are_those_of_the_second_implementation(
+    setting: Setting, cohort: int
+) -> None:
     run = run_package([fedbr.SCAFFOLD()], setting, cohort=cohort)
     assert distance(by_hand(setting).weights, end(run)) < TOLERANCE
     if setting.rounds > 1:
@@ -88,8 +94,11 @@ def test_the_rounds_have_newcomers_returners_and_absentees() -> None:
 
 @pytest.mark.parametrize("cohort", [1, 2])
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
-def test_correction_is_the_mean_of_all_variates_minus_ones_own(setting: Setting, cohort: int) -> None:
-    """Variates survive absence, the mean counts those who never took part (with 0), and a round changes neither.
+def test_correction_is_the_mean_of_all_variates_minus_ones_own(
+    setting: Setting, cohort: int
+) -> None:
+    """Variates survive absence, the mean counts those who never took part (with 0), and a round
+    changes neither.
 
     All of it is worked out from the weights that the package itself received and reached.
     """
@@ -103,9 +112,13 @@ def test_correction_is_the_mean_of_all_variates_minus_ones_own(setting: Setting,
             assert len(seen) == len(changed) == setting.steps
             for one, two in zip(seen, changed, strict=True):
                 correction = [b - a for a, b in zip(one.slopes, two.slopes, strict=True)]
-                assert distance([a - b for a, b in zip(c, own[i], strict=True)], correction) < TOLERANCE
+                assert (
+                    distance([a - b for a, b in zip(c, own[i], strict=True)], correction)
+                    < TOLERANCE
+                )
             way = [
-                (w - v) / (setting.steps * setting.lr) for w, v in zip(seen[0].received, after.ends[r, i], strict=True)
+                (w - v) / (setting.steps * setting.lr)
+                for w, v in zip(seen[0].received, after.ends[r, i], strict=True)
             ]
             new[i] = [a - b + w for a, b, w in zip(own[i], c, way, strict=True)]
         own = new
@@ -118,7 +131,9 @@ def test_server_holds_the_mean_of_all_variates(setting: Setting) -> None:
 
 
 def test_a_variate_is_the_mean_gradient_of_the_round() -> None:
-    """c_i+ = c_i - c + (w_g - w_i) / (K eta) is the mean of the K gradients as they were before their correction."""
+    """c_i+ = c_i - c + (w_g - w_i) / (K eta) is the mean of the K gradients as they were before
+    their correction.
+    """
     before, after = Watch("before"), Watch("after")
     setting = Setting(rounds=4, per_round=4)
     run_package([before.method, fedbr.SCAFFOLD(), after.method], setting)
@@ -146,7 +161,8 @@ def test_bad_parameters_are_refused(bad: dict[str, object]) -> None:
         fedbr.SCAFFOLD.model_validate(bad)
 
 
-# ------------------------------------------------------------------------------------------ quadratics: no drift
+# ------------------------------------------------------------------------------------------
+# quadratics: no drift
 
 
 def curves(client: int) -> tuple[Weights, Weights]:
@@ -159,7 +175,9 @@ def curves(client: int) -> tuple[Weights, Weights]:
 
 
 class Quadratic(fedbr.Method):
-    """Put the gradient of a quadratic, one for each client, in the place of that of the cross-entropy."""
+    """Put the gradient of a quadratic, one for each client, in the place of that of the
+    cross-entropy.
+    """
 
     name = "quadratic"
 
@@ -180,8 +198,13 @@ def optimum() -> Weights:
 
 
 def drifted(setting: Setting) -> Weights:
-    """Where FedAvg stops: K local steps shrink a client's error by r = (1 - eta a)^K; sum (1-r) b / sum (1-r)."""
-    everybody = [([1 - (1 - setting.lr * w) ** setting.steps for w in a], b) for a, b in map(curves, range(len(SIZES)))]
+    """Where FedAvg stops: K local steps shrink a client's error by r = (1 - eta a)^K; sum (1-r) b /
+    sum (1-r).
+    """
+    everybody = [
+        ([1 - (1 - setting.lr * w) ** setting.steps for w in a], b)
+        for a, b in map(curves, range(len(SIZES)))
+    ]
     return [
         sum_of([s[k] * b[k] for s, b in everybody]) / sum_of([s[k] for s, _ in everybody])
         for k in range(len(start_weights()))
@@ -203,11 +226,13 @@ def test_on_quadratics_scaffold_finds_the_optimum_with_half_of_the_clients() -> 
     assert distance(optimum(), end(run_package([Quadratic(), fedbr.SCAFFOLD()], setting))) < 1e-6
 
 
-# --------------------------------------------------------------------------------- cross-entropy: copies of a sample
+# --------------------------------------------------------------------------------- cross-entropy:
+# copies of a sample
 
 
 def test_on_copies_of_one_sample_scaffold_finds_the_shares_of_the_labels() -> None:
-    """The same input is class 0 for two clients and class 1 for the third: the mean loss is least at p = 2/3, 1/3.
+    """The same input is class 0 for two clients and class 1 for the third: the mean loss is least
+    at p = 2/3, 1/3.
 
     Every batch of a client is the same, so nothing but drift keeps FedAvg away from that.
     """
@@ -218,8 +243,13 @@ def test_on_copies_of_one_sample_scaffold_finds_the_shares_of_the_labels() -> No
     for name, methods in (("fedavg", []), ("scaffold", [fedbr.SCAFFOLD()])):
         run = run_package(methods, setting, clients=clients, test=(x, torch.tensor([1])), classes=2)
         leaves = [w.clone().requires_grad_() for w in end(run)]
-        losses = [cross_entropy(predict(leaves, x), one_hot(torch.tensor([label]), 2)) for label in (0, 0, 1)]
-        slope[name] = max(float(g.abs().max()) for g in torch.autograd.grad(torch.stack(losses).mean(), leaves))
+        losses = [
+            cross_entropy(predict(leaves, x), one_hot(torch.tensor([label]), 2))
+            for label in (0, 0, 1)
+        ]
+        slope[name] = max(
+            float(g.abs().max()) for g in torch.autograd.grad(torch.stack(losses).mean(), leaves)
+        )
         share[name] = float(predict(leaves, x).detach().softmax(1)[0, 0])
     assert abs(share["fedavg"] - 2 / 3) > 0.02
     assert slope["fedavg"] > 0.01
@@ -229,9 +259,14 @@ def test_on_copies_of_one_sample_scaffold_finds_the_shares_of_the_labels() -> No
 
 @pytest.mark.parametrize(("aggregate", "optimum"), [("uniform", 0.5), ("samples", 0.75)])
 def test_the_variates_follow_the_aggregation_weights(aggregate: str, optimum: float) -> None:
-    """Thirty copies of a sample with class 0 and ten with class 1: what is the probability of class 0 in the end?"""
+    """Thirty copies of a sample with class 0 and ten with class 1: what is the probability of class
+    0 in the end?
+    """
     x = torch.ones(40, 2, dtype=torch.float64)
-    clients = [(x[:30], torch.zeros(30, dtype=torch.long)), (x[30:], torch.ones(10, dtype=torch.long))]
+    clients = [
+        (x[:30], torch.zeros(30, dtype=torch.long)),
+        (x[30:], torch.ones(10, dtype=torch.long)),
+    ]
     federation = fedbr.Federation.from_clients(clients, test=(x, torch.arange(40) % 2))
     model = fedbr.FedModel(torch.nn.Linear(2, 3), 3, 2).double()
     run = fedbr.train(

@@ -1,7 +1,8 @@
-"""Stacks of methods a second time: one plain loop over bare tensors that asks every method in listed order.
+"""Stacks of methods a second time: one plain loop over bare tensors that asks every method in
+listed order.
 
-Nothing of the package's runtime is used for it but the random streams. What a method computes is taken from that
-method's own second implementation; what is new here is who sees what, and when.
+Nothing of the package's runtime is used for it but the random streams. What a method computes is
+taken from that method's own second implementation; what is new here is who sees what, and when.
 """
 
 from __future__ import annotations
@@ -60,7 +61,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mixup": {"alpha": 1.0},
     "naivemix": {"lam": 0.2, "mean_of": 3},
     "fedmix": {"lam": 0.2, "mean_of": 3},
-    "fedbr": {"lam": 0.7, "mu": 0.9, "tau1": 1.5, "tau2": 2.5, "hidden": 7, "width": 4, "mean_of": 3},
+    "fedbr": {
+        "lam": 0.7,
+        "mu": 0.9,
+        "tau1": 1.5,
+        "tau2": 2.5,
+        "hidden": 7,
+        "width": 4,
+        "mean_of": 3,
+    },
     "moon": {"weight": 1.0, "tau": 0.5, "hidden": 7, "width": 3, "head": True},
     "dann": {"weight": 0.5, "width": 7, "mode": "reversal"},
     "dann alternate": {"weight": 0.5, "width": 7, "mode": "alternate"},
@@ -85,7 +94,8 @@ def mean(ends: list[Weights]) -> Weights:
     return [torch.stack(same).mean(0) for same in zip(*ends, strict=True)]
 
 
-# ------------------------------------------------------------------------------------------------ what each method does
+# ------------------------------------------------------------------------------------------------
+# what each method does
 
 
 class Part:
@@ -170,7 +180,9 @@ class FedCM(Known):
 
 class FedProx(Part):
     def direction(self, w: Weights, slopes: Weights) -> Weights:
-        return [g + self.s["mu"] * (a - b) for g, a, b in zip(slopes, w, self.w_global, strict=True)]
+        return [
+            g + self.s["mu"] * (a - b) for g, a, b in zip(slopes, w, self.w_global, strict=True)
+        ]
 
 
 class NaiveMix(Part):
@@ -193,8 +205,12 @@ class FedMix(NaiveMix):
         return (1 - self.s["lam"]) * x, y
 
     def term(self, w: Weights, x: Tensor, y: Tensor) -> Tensor:
-        """Put its whole loss in the place of the cross-entropy, at the batch as the methods before it left it."""
-        return fedmix_loss(w, self.x, y, self.x_bar, self.y_bar, self.s["lam"]) - plain_loss(w, x, y)
+        """Put its whole loss in the place of the cross-entropy, at the batch as the methods before
+        it left it.
+        """
+        return fedmix_loss(w, self.x, y, self.x_bar, self.y_bar, self.s["lam"]) - plain_loss(
+            w, x, y
+        )
 
 
 class FedBR(Part):
@@ -204,14 +220,18 @@ class FedBR(Part):
         self.module = fresh_linears("fedbr", (inputs, hidden), (hidden, hidden), (hidden, width))
 
     def open(self, r: int, who: list[int]) -> None:
-        """RSM: means of samples that differ from each other, as they are with the clients, never mixed."""
+        """RSM: means of samples that differ from each other, as they are with the clients, never
+        mixed.
+        """
         pool = []
         for client in who:
             xs, rng = world()[client][0], stream(SEED, "fedbr", "contribute", r, client)
             for _ in range(math.ceil(BATCH / len(who))):
                 picked: list[Tensor] = []
                 for i in rng.permutation(len(xs)):
-                    if len(picked) < self.s["mean_of"] and not any(torch.equal(xs[i], x) for x in picked):
+                    if len(picked) < self.s["mean_of"] and not any(
+                        torch.equal(xs[i], x) for x in picked
+                    ):
                         picked.append(xs[i])
                 pool.append(torch.stack(picked).mean(0))
         kept = stream(SEED, "fedbr", "share", r).permutation(len(pool))[:BATCH]
@@ -229,14 +249,18 @@ class FedBR(Part):
         no_class = torch.full((len(self.pseudo), y.shape[1]), 1 / y.shape[1], dtype=torch.float64)
         lam: float = self.s["lam"]
         mu: float = self.s["mu"]
-        return lam * cross_entropy(classify(w, here), no_class) + mu * l_con(self.module, here, local)
+        return lam * cross_entropy(classify(w, here), no_class) + mu * l_con(
+            self.module, here, local
+        )
 
 
 class DANN(Part):
     def __init__(self, name: str, w: Weights) -> None:
         super().__init__(name, w)
         width = self.s["width"]
-        self.module = fresh_linears("dann", (w[-2].shape[1], width), (width, width), (width, len(SIZES)))
+        self.module = fresh_linears(
+            "dann", (w[-2].shape[1], width), (width, width), (width, len(SIZES))
+        )
 
     def term(self, w: Weights, x: Tensor, y: Tensor) -> Tensor:
         z, old = represent(w, x), self.module
@@ -287,7 +311,8 @@ PARTS: dict[str, tuple[type[Part], Callable[..., fedbr.Method]]] = {
 }
 
 
-# ----------------------------------------------------------------------------------------------------------- the stack
+# -----------------------------------------------------------------------------------------------------------
+# the stack
 
 
 def train_client(parts: list[Part], client: int, r: int, w_global: Weights) -> Weights:

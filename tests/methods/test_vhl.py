@@ -1,4 +1,6 @@
-"""VHL a second time: shared virtual samples are learned too, and real features are drawn to those of their class."""
+"""VHL a second time: shared virtual samples are learned too, and real features are drawn to those
+of their class.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,16 @@ from torch import Tensor, nn
 import fedbr
 from conftest import blobs
 from fedbr.core.rng import stream
-from fedbr.pseudo.virtual import virtual_samples
+from fedbr.methods.pseudo.virtual import virtual_samples
 
-DEFAULTS: dict[str, Any] = {"alpha": 1.0, "align": 1.0, "contrast": 0.1, "tau": 0.07, "size": 40, "per_step": None}
+DEFAULTS: dict[str, Any] = {
+    "alpha": 1.0,
+    "align": 1.0,
+    "contrast": 0.1,
+    "tau": 0.07,
+    "size": 40,
+    "per_step": None,
+}
 
 
 def supcon(z: Tensor, classes: list[int], tau: float) -> Tensor:
@@ -57,7 +66,9 @@ def supcon(z: Tensor, classes: list[int], tau: float) -> Tensor:
     return total / len(rows)
 
 
-def vhl_terms(w: Weights, x: Tensor, y: Tensor, v: Tensor, y_v: list[int], s: dict[str, Any]) -> Tensor:
+def vhl_terms(
+    w: Weights, x: Tensor, y: Tensor, v: Tensor, y_v: list[int], s: dict[str, Any]
+) -> Tensor:
     real, virtual = features(w, x), features(w, v)
     learn = plain_loss(w, v, one_hot(torch.tensor(y_v)))
     align = supcon(torch.cat([real, virtual.detach()]), y.argmax(1).tolist() + y_v, s["tau"])
@@ -78,7 +89,9 @@ def by_hand(batch: int = BATCH, shape: tuple[int, ...] = (INPUTS,), **changes: A
             index = own.integers(s["size"], size=s["per_step"] or batch)
             v, y_v = xs_v[index], ys_v[index].tolist()
 
-            def loss(leaves: Weights, x: Tensor = x, y: Tensor = y, v: Tensor = v, y_v: Any = y_v) -> Tensor:
+            def loss(
+                leaves: Weights, x: Tensor = x, y: Tensor = y, v: Tensor = v, y_v: Any = y_v
+            ) -> Tensor:
                 return plain_loss(leaves, x, y) + vhl_terms(leaves, x, y, v, y_v, s)
 
             w = descend(w, loss)
@@ -124,25 +137,36 @@ def test_images() -> None:
 
 
 def test_every_case_is_far_from_every_other() -> None:
-    ends = {name: by_hand(**changes) for name, changes in CASES.items()} | {"FedAvg": plain_fedavg()}
+    ends = {name: by_hand(**changes) for name, changes in CASES.items()} | {
+        "FedAvg": plain_fedavg()
+    }
     for (a, one), (b, two) in itertools.combinations(ends.items(), 2):
         assert distance(one, two) > 1e4 * TOLERANCE, f"{a} and {b}"
 
 
 def test_supcon_of_two_pairs_by_hand() -> None:
-    """Two classes at right angles: of three others, one is like the anchor. A lone fifth anchor counts 0."""
-    z = torch.tensor([[2.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 1.0, 0.0]], dtype=torch.float64)
+    """Two classes at right angles: of three others, one is like the anchor. A lone fifth anchor
+    counts 0.
+    """
+    z = torch.tensor(
+        [[2.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 1.0, 0.0]], dtype=torch.float64
+    )
     expected = math.log(math.exp(1 / 0.5) + 2) - 1 / 0.5
     assert math.isclose(float(supcon(z, [0, 0, 1, 1], 0.5)), expected)
     five = torch.cat([z, torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)])
-    assert math.isclose(float(supcon(five, [0, 0, 1, 1, 2], 0.5)), 0.8 * (math.log(math.exp(1 / 0.5) + 3) - 1 / 0.5))
+    assert math.isclose(
+        float(supcon(five, [0, 0, 1, 1, 2], 0.5)), 0.8 * (math.log(math.exp(1 / 0.5) + 3) - 1 / 0.5)
+    )
 
 
-# -------------------------------------------------------------------------------------------------- what it is for
+# --------------------------------------------------------------------------------------------------
+# what it is for
 
 
 def pull(run: fedbr.Run, x: Tensor, y: Tensor, seed: int) -> float:
-    """How much more alike a class's real features are to virtual ones of it than to those of other classes."""
+    """How much more alike a class's real features are to virtual ones of it than to those of other
+    classes.
+    """
     v, y_v = virtual_samples(400, CLASSES, tuple(x.shape[1:]), stream(seed, "vhl", "share", 0))
     with torch.no_grad():
         real, virtual = run.model.encoder(x), run.model.encoder(torch.as_tensor(v).double())
@@ -168,7 +192,8 @@ def test_features_are_drawn_to_the_virtual_ones_of_their_class(seed: int) -> Non
     assert pulls[1] > pulls[0] + 0.2
 
 
-# ---------------------------------------------------------------------------------------------- the virtual samples
+# ---------------------------------------------------------------------------------------------- the
+# virtual samples
 
 SHAPES = [(1, 8, 8), (3, 32, 32), (6,)]
 
@@ -179,7 +204,8 @@ def make(size: int, classes: int, shape: tuple[int, ...], seed: int = 0) -> tupl
 
 
 @pytest.mark.parametrize(
-    ("size", "shape"), [(1, s) for s in SHAPES] + [(7, s) for s in SHAPES] + [(2000, (1, 8, 8)), (2000, (6,))]
+    ("size", "shape"),
+    [(1, s) for s in SHAPES] + [(7, s) for s in SHAPES] + [(2000, (1, 8, 8)), (2000, (6,))],
 )
 def test_any_size(size: int, shape: tuple[int, ...]) -> None:
     x, y = make(size, 10, shape)
@@ -222,14 +248,17 @@ def test_classes_can_be_told_apart(shape: tuple[int, ...], classes: int, seed: i
     assert float(right.double().mean()) > 0.9
 
 
-# -------------------------------------------------------------------------------------------------------- the rest
+# --------------------------------------------------------------------------------------------------------
+# the rest
 
 
 def test_virtual_samples_are_sent_once_and_nothing_goes_up() -> None:
     clients = [(torch.randn(9, INPUTS).double(), torch.arange(9) % CLASSES) for _ in range(2)]
     run, _ = run_package([fedbr.VHL(**DEFAULTS)], clients)
     plain, _ = run_package([], clients)
-    (up, down), *later = [(a - c, b - d) for (a, b), (c, d) in zip(run.bytes, plain.bytes, strict=True)]
+    (up, down), *later = [
+        (a - c, b - d) for (a, b), (c, d) in zip(run.bytes, plain.bytes, strict=True)
+    ]
     assert up == 0
     assert down >= 2 * 40 * INPUTS  # at the least a byte per value
     assert later == [(0, 0)] * len(later)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedbr.core.data import Samples
+from fedbr.core.evaluation import BATCH, count
 from fedbr.core.model import FedModel
-from fedbr.core.testing import BATCH, count
+from fedbr.core.samples import Samples
 from fedbr.metrics.accuracy import evaluate, summarise
 
 OWN = [{0: 1.0}, {1: 1.0}]  # each client has its own test set
@@ -40,12 +40,16 @@ class Room:
         self.model, self.tests = m, tests
 
     def test(self, exams):
-        return [count(self.model, params, self.tests, asked, torch.float32) for params, asked in exams]
+        return [
+            count(self.model, params, self.tests, asked, torch.float32) for params, asked in exams
+        ]
 
 
 def test_one_test_set_is_weighted_by_each_clients_classes() -> None:
     m = model()
-    test = samples([0, 0, 1, 2, 2, 2], [0, 0, 1, 1, 2, 0])  # right: class 0 2/3, class 1 1/2, class 2 1/1
+    test = samples(
+        [0, 0, 1, 2, 2, 2], [0, 0, 1, 1, 2, 0]
+    )  # right: class 0 2/3, class 1 1/2, class 2 1/1
     mix = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0.5, 0.5]])
     result = evaluate(Room(m, test), m.state_dict(), range(1), None, mix)
     assert result.accuracy == pytest.approx(4 / 6)
@@ -83,7 +87,11 @@ def test_a_test_set_of_several_clients_is_run_once_and_counts_for_each() -> None
     m.register_forward_hook(lambda *_: runs.append(1))
     good, bad = samples([0, 1], [0, 1]), samples([0, 0], [1, 2])
     result = evaluate(
-        Room(m, good, good, bad), m.weights(), range(3), [{0: 1.0}, {1: 1.0}, {2: 1.0}], torch.ones(3, 3) / 3
+        Room(m, good, good, bad),
+        m.weights(),
+        range(3),
+        [{0: 1.0}, {1: 1.0}, {2: 1.0}],
+        torch.ones(3, 3) / 3,
     )
     assert len(runs) == 2
     assert (result.clients, result.accuracy) == ([1.0, 1.0, 0.0], 2 / 3)
@@ -95,7 +103,9 @@ def test_own_models_are_tested_each_on_its_own() -> None:
     tests = [samples([0, 1], [0, 1]), samples([2, 2], [2, 2])]
     result = evaluate(Room(m, *tests), [good, bad], range(2), OWN, torch.full((2, 3), 1 / 3))
     assert (result.clients, result.accuracy) == ([1.0, 0.0], 0.5)
-    common = evaluate(Room(m, *tests), [good, bad], range(1), None, torch.tensor([[1.0, 0, 0], [0, 1.0, 0]]))
+    common = evaluate(
+        Room(m, *tests), [good, bad], range(1), None, torch.tensor([[1.0, 0, 0], [0, 1.0, 0]])
+    )
     assert (common.clients, common.accuracy) == ([1.0, 0.0], 0.5)
 
 
@@ -115,7 +125,9 @@ def test_headline_figures() -> None:
 
 
 def test_rounds_that_were_not_tested_do_not_count() -> None:
-    result = summarise([line(1, None, None), line(2, 0.4), line(3, None, None), line(4, 0.6)], [0.5])
+    result = summarise(
+        [line(1, None, None), line(2, 0.4), line(3, None, None), line(4, 0.6)], [0.5]
+    )
     assert result["rounds_to"] == {"0.5": 4}
     assert result["accuracy"]["top5"] == pytest.approx(0.5)
     assert summarise([], [0.5])["accuracy"]["final"] is None
@@ -131,8 +143,12 @@ def test_other_sets_of_the_examiner_are_left_alone() -> None:
 def test_more_than_one_batch_is_added_up() -> None:
     m, size = model(), 2 * BATCH + 5
     answers = torch.randint(0, 3, (2, size), generator=torch.Generator().manual_seed(0))
-    result = evaluate(Room(m, samples(*answers.tolist())), m.weights(), range(1), None, torch.ones(1, 3) / 3)
-    assert result.accuracy == pytest.approx(float((answers[0] == answers[1]).double().mean()), abs=1e-12)
+    result = evaluate(
+        Room(m, samples(*answers.tolist())), m.weights(), range(1), None, torch.ones(1, 3) / 3
+    )
+    assert result.accuracy == pytest.approx(
+        float((answers[0] == answers[1]).double().mean()), abs=1e-12
+    )
 
 
 def test_a_client_without_test_samples_has_no_accuracy_and_spoils_none() -> None:
@@ -140,7 +156,9 @@ def test_a_client_without_test_samples_has_no_accuracy_and_spoils_none() -> None
     nothing = Samples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long))
     for models in (m.weights(), [m.weights()] * 3):
         room = Room(m, samples([0, 1], [0, 0]), nothing, samples([2], [2]))
-        result = evaluate(room, models, range(3), [{0: 1.0}, {1: 1.0}, {2: 1.0}], torch.full((3, 3), 1 / 3))
+        result = evaluate(
+            room, models, range(3), [{0: 1.0}, {1: 1.0}, {2: 1.0}], torch.full((3, 3), 1 / 3)
+        )
         assert result.clients == [0.5, None, 1.0]
         assert result.accuracy == 0.75
         assert result.worst == 0.5

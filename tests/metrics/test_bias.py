@@ -54,7 +54,9 @@ def test_cka_does_not_mind_rotation_scale_and_place() -> None:
     both = torch.cat([left, right], dim=1)  # shares one of two equal directions: 1 / sqrt(2)
     assert linear_cka(left, both) == pytest.approx(1 / math.sqrt(2))
     assert linear_cka(a, torch.ones(20, 3)) is None
-    assert linear_cka(1e-9 * a, 1e9 * a) == pytest.approx(1)  # what is constant is so beside its own size
+    assert linear_cka(1e-9 * a, 1e9 * a) == pytest.approx(
+        1
+    )  # what is constant is so beside its own size
     assert linear_cka(a, torch.full((20, 3), 1e9) / 3) is None
     assert linear_cka(a[:0], a[:0]) is None
 
@@ -73,7 +75,9 @@ def test_nearest_centroid_leaves_the_sample_out() -> None:
     mixed = torch.tensor([[0.0], [10], [1], [11]])
     assert centroid_accuracy(mixed, groups) == 0  # its own mean without it is the other end
     assert centroid_accuracy(x[:3], groups[:3]) is None
-    large = torch.tensor([[0.0], [0], [0], [0], [9], [0.1]])  # one of the second group is lost: 1 and 1/2, not 5/6
+    large = torch.tensor(
+        [[0.0], [0], [0], [0], [9], [0.1]]
+    )  # one of the second group is lost: 1 and 1/2, not 5/6
     assert centroid_accuracy(large, torch.tensor([0, 0, 0, 0, 1, 1])) == pytest.approx(3 / 4)
 
 
@@ -120,9 +124,13 @@ def test_clients_that_agree_do_not_drift() -> None:
 
 
 def test_clients_that_pull_apart() -> None:
-    assert drift(moved([2, 0], [-2, 0])) == pytest.approx({"length": 2, "distance": 1, "cosine": -1})
+    assert drift(moved([2, 0], [-2, 0])) == pytest.approx(
+        {"length": 2, "distance": 1, "cosine": -1}
+    )
     right_angle = drift(moved([2, 0], [0, 2]))  # their mean is (1, 1): sqrt(2) from each
-    assert right_angle == pytest.approx({"length": 2, "distance": math.sqrt(2) / 2, "cosine": 0}, abs=1e-12)
+    assert right_angle == pytest.approx(
+        {"length": 2, "distance": math.sqrt(2) / 2, "cosine": 0}, abs=1e-12
+    )
 
 
 def test_one_client_and_no_update() -> None:

@@ -11,26 +11,32 @@ import torch
 
 import fedbr
 from conftest import blobs
-from fedbr import experiment
-from fedbr.assembly import assemble, connect
 from fedbr.backends.pool import WorkerPool
-from fedbr.config import TrainConfig
+from fedbr.bias import two_halves
+from fedbr.core.evaluation import BATCH, count, pieces
 from fedbr.core.method import Method
 from fedbr.core.rng import torch_stream
 from fedbr.core.server import Server
-from fedbr.core.testing import BATCH, count, pieces
-from fedbr.diagnostics import two_halves
 from fedbr.methods import METHODS
 from fedbr.metrics.local import confusions, definitions
 from fedbr.models import build
+from fedbr.recipe.schema import TrainConfig
+from fedbr.run import loop as experiment
+from fedbr.run.setup import assemble, connect
 
 TIMES = ("seconds_train", "seconds_evaluate")
 
 
 def play(
-    federation: fedbr.Federation, methods: list[Method], bias: int, pool: WorkerPool | None = None, last: int = 2
+    federation: fedbr.Federation,
+    methods: list[Method],
+    bias: int,
+    pool: WorkerPool | None = None,
+    last: int = 2,
 ) -> list[dict[str, Any]]:
-    train = TrainConfig(local_steps=4, batch_size=8, clients_per_round=min(4, len(federation.sizes)))
+    train = TrainConfig(
+        local_steps=4, batch_size=8, clients_per_round=min(4, len(federation.sizes))
+    )
     with torch_stream(0, "model"):
         model = build("mlp", {}, federation.shape, federation.num_classes)
     job = assemble(model, methods, federation, train, 0)
@@ -53,10 +59,14 @@ def test_every_method_can_be_looked_at(federation: fedbr.Federation, name: str) 
     assert 0 <= bias["entropy"] <= 1
     assert set(bias) <= {key.removeprefix("bias.") for key in definitions()}
     if name == "local":  # nothing is aggregated, and clients begin with different weights
-        assert [bias[key] for key in ("accuracy_aggregated", "length", "distance", "cosine")] == [None] * 4
+        assert [bias[key] for key in ("accuracy_aggregated", "length", "distance", "cosine")] == [
+            None
+        ] * 4
         assert bias["layers"] == {}
         return
-    assert bias["accuracy_aggregated"] == pytest.approx(lines[1]["accuracy"])  # the test set is balanced
+    assert bias["accuracy_aggregated"] == pytest.approx(
+        lines[1]["accuracy"]
+    )  # the test set is balanced
     assert -1 <= bias["cosine"] <= 1
     assert bias["length"] > 0
     assert all(set(layer) == {"length", "distance", "cosine"} for layer in bias["layers"].values())
@@ -91,7 +101,9 @@ def test_the_python_interface_looks_too(federation: fedbr.Federation) -> None:
     short: dict[str, Any] = {"rounds": 3, "local_steps": 2, "batch_size": 8}
     run = fedbr.train(federation, "mlp", bias_every=2, **short)
     assert [entry["round"] for entry in run.bias] == [2, 3]
-    assert all(0 <= entry["accuracy_local"] <= 1 and 0 <= entry["entropy"] <= 1 for entry in run.bias)
+    assert all(
+        0 <= entry["accuracy_local"] <= 1 and 0 <= entry["entropy"] <= 1 for entry in run.bias
+    )
     assert fedbr.train(federation, "mlp", **short).bias == []
     with pytest.raises(fedbr.InputError, match=r"train.bias_every = -1"):
         fedbr.train(federation, "mlp", bias_every=-1)
@@ -100,7 +112,9 @@ def test_the_python_interface_looks_too(federation: fedbr.Federation) -> None:
 def test_workers_see_the_same(federation: fedbr.Federation) -> None:
     with WorkerPool(2) as pool:
         for methods in ([fedbr.FedBR(mean_of=2)], [fedbr.Local()]):
-            assert timeless(play(federation, methods, 1, pool, 1)) == timeless(play(federation, methods, 1, None, 1))
+            assert timeless(play(federation, methods, 1, pool, 1)) == timeless(
+                play(federation, methods, 1, None, 1)
+            )
 
 
 def test_own_test_sets_are_one(federation: fedbr.Federation) -> None:
@@ -121,7 +135,9 @@ def test_what_was_taken_for_what(federation: fedbr.Federation) -> None:
         tests = federation.tests
 
         def test(self, exams: Any) -> list[torch.Tensor]:
-            return [count(model, params, self.tests, asked, torch.float64) for params, asked in exams]
+            return [
+                count(model, params, self.tests, asked, torch.float64) for params, asked in exams
+            ]
 
     (table,) = confusions(Room(), [model.weights()], range(1), 4)
     test = federation.tests[0]
@@ -131,5 +147,7 @@ def test_what_was_taken_for_what(federation: fedbr.Federation) -> None:
         expected[truth, guess] += 1
     assert table.tolist() == expected.tolist()
     assert len(test) <= BATCH
-    right = count(model, model.weights(), federation.tests, pieces(federation.tests, [0]), torch.float64)
+    right = count(
+        model, model.weights(), federation.tests, pieces(federation.tests, [0]), torch.float64
+    )
     assert right[0].tolist() == expected.diagonal().tolist()

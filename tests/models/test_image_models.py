@@ -1,4 +1,6 @@
-"""The image models: sizes counted by hand, second implementations, several clients at once, and what is refused."""
+"""The image models: sizes counted by hand, second implementations, several clients at once, and
+what is refused.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from torch.func import functional_call
 
 import fedbr
 from fedbr import models
+from fedbr.core.fast.selfcheck import obstacle
+from fedbr.core.fast.stacked import plan, run
 from fedbr.core.rng import torch_stream
-from fedbr.core.stacked import plan, run
-from fedbr.core.trial import obstacle
 
 TINY: dict[str, dict[str, Any]] = {
     "vgg11": {"width": 0.01},
@@ -30,7 +32,9 @@ every = pytest.mark.parametrize("name", TINY)
 resnets = pytest.mark.parametrize("name", ["resnet18-gn", "resnet20-gn"])
 
 
-def tiny(name: str, shape: tuple[int, ...] = SHAPE, classes: int = 3, **options: Any) -> fedbr.FedModel:
+def tiny(
+    name: str, shape: tuple[int, ...] = SHAPE, classes: int = 3, **options: Any
+) -> fedbr.FedModel:
     with torch_stream(0, "model"):
         return models.build(name, TINY[name] | options, shape, classes)
 
@@ -39,7 +43,8 @@ def size(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-# ------------------------------------------------------------------------------------------------------- architecture
+# -------------------------------------------------------------------------------------------------------
+# architecture
 
 
 def test_the_table() -> None:
@@ -70,12 +75,20 @@ def test_counted_by_hand() -> None:
     assert size(models.build("vgg11", {}, (3, 32, 32), 10).encoder) == vgg
     norm, d = 2 * 256, 256
     layer = norm + 3 * d * d + (d * d + d) + norm + (d * 2 * d + 2 * d) + (2 * d * d + d)
-    assert size(models.build("cct", {}, (3, 32, 32), 10).encoder) == 27 * d + 256 * d + 7 * layer + norm + d + 1
-    for name, stages, blocks in (("resnet18-gn", (64, 128, 256, 512), 2), ("resnet20-gn", (16, 32, 64), 3)):
+    assert (
+        size(models.build("cct", {}, (3, 32, 32), 10).encoder)
+        == 27 * d + 256 * d + 7 * layer + norm + d + 1
+    )
+    for name, stages, blocks in (
+        ("resnet18-gn", (64, 128, 256, 512), 2),
+        ("resnet20-gn", (16, 32, 64), 3),
+    ):
         total, inputs = 27 * stages[0] + 2 * stages[0], stages[0]
         for outputs in stages:
             total += (inputs * outputs + 2 * outputs) if outputs != inputs else 0  # the shortcut
-            total += 9 * inputs * outputs + (2 * blocks - 1) * 9 * outputs**2 + 2 * blocks * 2 * outputs
+            total += (
+                9 * inputs * outputs + (2 * blocks - 1) * 9 * outputs**2 + 2 * blocks * 2 * outputs
+            )
             inputs = outputs
         assert size(models.build(name, {}, (3, 32, 32), 10).encoder) == total
 
@@ -91,7 +104,13 @@ def images(model: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("side", "pooled"), [(64, [32, 16, 8, 4, 2]), (32, [16, 8, 4, 2, 1]), (28, [14, 7, 3, 1, 1]), (16, [8, 4, 2, 1, 1])]
+    ("side", "pooled"),
+    [
+        (64, [32, 16, 8, 4, 2]),
+        (32, [16, 8, 4, 2, 1]),
+        (28, [14, 7, 3, 1, 1]),
+        (16, [8, 4, 2, 1, 1]),
+    ],
 )
 def test_the_pools_of_vgg11(side: int, pooled: list[int]) -> None:
     model = tiny("vgg11", (1, side, side))
@@ -115,7 +134,9 @@ def test_only_the_stages_of_a_resnet_halve_the_image(name: str) -> None:
     assert sides[0] == 32  # no stride and no pool before the first block
 
 
-def resnet_by_hand(model: fedbr.FedModel, stages: int, blocks: int, groups: int, x: Tensor) -> Tensor:
+def resnet_by_hand(
+    model: fedbr.FedModel, stages: int, blocks: int, groups: int, x: Tensor
+) -> Tensor:
     """Take the weights in the order in which a reader of the paper would want them."""
     weights = iter(p for key, p in model.named_parameters() if key.startswith("encoder."))
 
@@ -123,7 +144,9 @@ def resnet_by_hand(model: fedbr.FedModel, stages: int, blocks: int, groups: int,
         kernel, scale, shift = next(weights), next(weights), next(weights)
         x = F.conv2d(x, kernel, None, stride, kernel.shape[-1] // 2)
         parts = x.reshape(len(x), groups, -1)
-        parts = (parts - parts.mean(-1, keepdim=True)) / (parts.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+        parts = (parts - parts.mean(-1, keepdim=True)) / (
+            parts.var(-1, correction=0, keepdim=True) + 1e-5
+        ).sqrt()
         return parts.view_as(x) * scale[:, None, None] + shift[:, None, None]
 
     x = conv(x, 1).relu()
@@ -143,7 +166,9 @@ def test_resnets_are_those_of_a_second_implementation(name: str, groups: int) ->
     spec: Any = models.MODELS[name]
     randomise(model)
     x = torch.randn(4, *SHAPE, dtype=torch.float64)
-    assert torch.allclose(model(x).features, resnet_by_hand(model, len(spec.stages), spec.blocks, groups, x))
+    assert torch.allclose(
+        model(x).features, resnet_by_hand(model, len(spec.stages), spec.blocks, groups, x)
+    )
 
 
 def cct_by_hand(model: fedbr.FedModel, layers: int, heads: int, x: Tensor) -> Tensor:
@@ -159,7 +184,9 @@ def cct_by_hand(model: fedbr.FedModel, layers: int, heads: int, x: Tensor) -> Te
     x = x.permute(0, 2, 3, 1).flatten(1, 2) + next(w)
     for _ in range(layers):
         inner, qkv = norm(x), next(w)
-        parts = [(inner @ rows.T).chunk(heads, dim=-1) for rows in qkv.chunk(3)]  # q, k, v of every head
+        parts = [
+            (inner @ rows.T).chunk(heads, dim=-1) for rows in qkv.chunk(3)
+        ]  # q, k, v of every head
         mixed = [
             torch.softmax(torch.einsum("bnd,bmd->bnm", q, k) / math.sqrt(q.shape[-1]), -1) @ v
             for q, k, v in zip(*parts, strict=True)
@@ -173,7 +200,9 @@ def cct_by_hand(model: fedbr.FedModel, layers: int, heads: int, x: Tensor) -> Te
 
 
 @pytest.mark.parametrize(("layers", "heads", "ratio"), [(1, 1, 2), (2, 2, 2), (3, 4, 0.5)])
-def test_the_transformer_is_that_of_a_second_implementation(layers: int, heads: int, ratio: float) -> None:
+def test_the_transformer_is_that_of_a_second_implementation(
+    layers: int, heads: int, ratio: float
+) -> None:
     model = tiny("cct", (3, 8, 11), layers=layers, heads=heads, mlp_ratio=ratio).double()
     randomise(model)
     x = torch.randn(4, 3, 8, 11, dtype=torch.float64)
@@ -196,7 +225,9 @@ def test_how_weights_start() -> None:
     assert stds.pop(positions) == pytest.approx(0.2, rel=0.02)
     assert stds.pop("encoder.0.weight") == pytest.approx(math.sqrt(2 / 27), rel=0.05)
     assert list(stds.values()) == pytest.approx([0.02] * len(stds), rel=0.1)
-    assert {key: float(p.sum()) for key, p in cct.named_parameters() if key.endswith("bias") and p.any()} == {}
+    assert {
+        key: float(p.sum()) for key, p in cct.named_parameters() if key.endswith("bias") and p.any()
+    } == {}
     for name in ("vgg11", "resnet20-gn"):
         model = models.build(name, {}, (3, 32, 32), 10)
         for layer in model.modules():
@@ -207,14 +238,17 @@ def test_how_weights_start() -> None:
 
 
 def test_the_signal_reaches_the_end_of_vgg11() -> None:
-    """With PyTorch's own first weights the features of different images would be alike to four digits."""
+    """With PyTorch's own first weights the features of different images would be alike to four
+    digits.
+    """
     torch.manual_seed(0)
     model = models.build("vgg11", {"width": 0.25}, (3, 32, 32), 10)
     features = model(torch.randn(16, 3, 32, 32)).features.detach()
     assert float(features.std(dim=0).mean()) > 0.1
 
 
-# ------------------------------------------------------------------------------------------------------------ options
+# ------------------------------------------------------------------------------------------------------------
+# options
 
 
 @every
@@ -258,19 +292,24 @@ def test_the_same_stream_gives_the_same_weights(name: str) -> None:
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-# ----------------------------------------------------------------------------------------------------------- refusals
+# -----------------------------------------------------------------------------------------------------------
+# refusals
 
 
 @every
 @pytest.mark.parametrize("shape", [(64,), (8, 8), (3, 3, 16, 16)])
 def test_samples_that_are_no_images(name: str, shape: tuple[int, ...]) -> None:
-    with pytest.raises(fedbr.InputError, match=rf"'{name}': wants images of shape \(channels, height, width\)"):
+    with pytest.raises(
+        fedbr.InputError, match=rf"'{name}': wants images of shape \(channels, height, width\)"
+    ):
         tiny(name, shape)
 
 
 @pytest.mark.parametrize("shape", [(3, 15, 15), (1, 8, 8), (3, 32, 15)])
 def test_images_too_small_for_the_pools(shape: tuple[int, ...]) -> None:
-    with pytest.raises(fedbr.InputError, match=rf"at least 16 x 16 pixels, not {shape[1]} x {shape[2]}; .* 'cnn'"):
+    with pytest.raises(
+        fedbr.InputError, match=rf"at least 16 x 16 pixels, not {shape[1]} x {shape[2]}; .* 'cnn'"
+    ):
         tiny("vgg11", shape)
 
 
@@ -283,8 +322,16 @@ def test_the_others_take_small_images(name: str, shape: tuple[int, ...]) -> None
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("resnet18-gn", {"groups": 3}, r"model.groups = 3: .*\(64, 128, 256, 512\); allowed: 1, 2, 4, 8, 16, 32, 64"),
-        ("resnet20-gn", {"groups": 32}, r"model.groups = 32: .*\(16, 32, 64\); allowed: 1, 2, 4, 8, 16"),
+        (
+            "resnet18-gn",
+            {"groups": 3},
+            r"model.groups = 3: .*\(64, 128, 256, 512\); allowed: 1, 2, 4, 8, 16, 32, 64",
+        ),
+        (
+            "resnet20-gn",
+            {"groups": 32},
+            r"model.groups = 32: .*\(16, 32, 64\); allowed: 1, 2, 4, 8, 16",
+        ),
         ("resnet20-gn", {"groups": 0}, "model.groups"),
         ("vgg11", {"width": 0}, "model.width"),
         ("cct", {"heads": 0}, "model.heads"),
@@ -297,7 +344,8 @@ def test_wrong_options(name: str, options: dict[str, Any], message: str) -> None
         models.build(name, options, (3, 32, 32), 10)
 
 
-# ------------------------------------------------------------------------------------------------------- many clients
+# -------------------------------------------------------------------------------------------------------
+# many clients
 
 
 @every
@@ -306,19 +354,26 @@ def test_clients_together_are_as_alone(name: str) -> None:
     model = tiny(name).double().train()
     torch.manual_seed(0)
     weights = {
-        key: torch.stack([p + 0.1 * torch.randn_like(p) for _ in range(2)]).detach().requires_grad_()
+        key: torch.stack([p + 0.1 * torch.randn_like(p) for _ in range(2)])
+        .detach()
+        .requires_grad_()
         for key, p in model.encoder.named_parameters()
     }
     x = torch.randn(2, 3, *SHAPE, dtype=torch.float64, requires_grad=True)
     together = run(plan(model.encoder, weights, "", 2), x)
     alone = torch.stack(
-        [functional_call(model.encoder, {k: v[i] for k, v in weights.items()}, (x[i],)) for i in (0, 1)]
+        [
+            functional_call(model.encoder, {k: v[i] for k, v in weights.items()}, (x[i],))
+            for i in (0, 1)
+        ]
     )
     assert torch.allclose(together, alone, rtol=1e-10, atol=1e-10)
     direction = torch.randn_like(x)
     found: list[list[Tensor]] = []
     for out in (together, alone):
-        slope, *first = torch.autograd.grad(out.sin().sum(), [x, *weights.values()], create_graph=True)
+        slope, *first = torch.autograd.grad(
+            out.sin().sum(), [x, *weights.values()], create_graph=True
+        )
         second = torch.autograd.grad((slope * direction).sum(), [*weights.values()])
         assert float(second[0].abs().max()) > 1e-3
         found.append([t.detach() for t in (slope, *first, *second)])
@@ -336,16 +391,26 @@ def federation(shape: tuple[int, ...] = SHAPE) -> fedbr.Federation:
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(3), 8)
     x = rng.normal(0, 1, (3, *shape))[y] + rng.normal(0, 0.5, (len(y), *shape))
-    return fedbr.Federation.from_arrays(x, y, x[::2], y[::2], clients=2, partition="lda", alpha=1.0, seed=0)
+    return fedbr.Federation.from_arrays(
+        x, y, x[::2], y[::2], clients=2, partition="lda", alpha=1.0, seed=0
+    )
 
 
-SHORT: dict[str, Any] = {"rounds": 1, "local_steps": 2, "batch_size": 4, "dtype": "float64", "evaluate_every": 0}
+SHORT: dict[str, Any] = {
+    "rounds": 1,
+    "local_steps": 2,
+    "batch_size": 4,
+    "dtype": "float64",
+    "evaluate_every": 0,
+}
 
 
 @every
 @pytest.mark.parametrize("method", [fedbr.FedMix, fedbr.FedBR])
 def test_methods_train_them(name: str, method: type[fedbr.Method]) -> None:
-    alone, together = (fedbr.train(federation(), name, [method()], cohort=c, **SHORT, **TINY[name]) for c in (1, 2))
+    alone, together = (
+        fedbr.train(federation(), name, [method()], cohort=c, **SHORT, **TINY[name]) for c in (1, 2)
+    )
     assert np.isfinite(alone.loss).all()
     assert alone.loss == pytest.approx(together.loss, rel=1e-9)
     start = tiny(name).double().weights()

@@ -17,7 +17,12 @@ def test_the_papers_cnn() -> None:
     assert model.num_features == 128
     kinds = [type(m).__name__ for m in model.encoder]
     assert kinds == ["Conv2d", "ReLU", "GroupNorm"] * 4 + ["AdaptiveAvgPool2d", "Flatten"]
-    assert [m.stride for m in model.encoder if isinstance(m, torch.nn.Conv2d)] == [(1, 1), (2, 2), (1, 1), (1, 1)]
+    assert [m.stride for m in model.encoder if isinstance(m, torch.nn.Conv2d)] == [
+        (1, 1),
+        (2, 2),
+        (1, 1),
+        (1, 1),
+    ]
     assert all(m.num_groups == 8 for m in model.encoder if isinstance(m, torch.nn.GroupNorm))
 
 

@@ -9,10 +9,10 @@ from typing import Protocol
 from torch import Tensor
 
 from ..core.client import Job, cohorts, new_state
-from ..core.data import Samples, TrainData
-from ..core.errors import RunError
-from ..core.testing import Exam
+from ..core.evaluation import Exam
+from ..core.samples import Samples, TrainData
 from ..core.wire import SHARED, Payload, Reply, Task
+from ..util.errors import RunError
 from .memory import ClientMemory
 
 Cohort = tuple[list[Task], list[Payload]]
@@ -35,18 +35,29 @@ class Backend(Protocol):
 
 
 class LocalBackend(ABC):
-    """Keeps the clients' state and groups tasks into cohorts, whose size does not depend on the workers."""
+    """Keeps the clients' state and groups tasks into cohorts, whose size does not depend on the
+    workers.
+    """
 
     def __init__(
-        self, job: Job, data: TrainData, tests: Sequence[Samples], cohort: int, memory: ClientMemory | None = None
+        self,
+        job: Job,
+        data: TrainData,
+        tests: Sequence[Samples],
+        cohort: int,
+        memory: ClientMemory | None = None,
     ) -> None:
         self.job, self.data, self.tests, self.cohort = job, data, tests, cohort
         self.states = ClientMemory() if memory is None else memory
         self.shared: Payload = {}
         self._memory = new_state(job).keys()  # the methods that remember
 
-    def run(self, tasks: Sequence[Task], groups: Sequence[Sequence[int]] | None = None) -> list[Reply]:
-        """Answer tasks; ``groups``: who trains together, by position, where that was decided among more tasks."""
+    def run(
+        self, tasks: Sequence[Task], groups: Sequence[Sequence[int]] | None = None
+    ) -> list[Reply]:
+        """Answer tasks; ``groups``: who trains together, by position, where that was decided among
+        more tasks.
+        """
         for task in tasks:
             self.shared |= {k: v for k, v in task.payload.items() if k.startswith(SHARED)}
         states = [self._state(task) | self.shared for task in tasks]

@@ -1,4 +1,6 @@
-"""What clients remember between their rounds: in memory while it is little, in files when it is much."""
+"""What clients remember between their rounds: in memory while it is little, in files when it is
+much.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, MutableMapping
 from pathlib import Path
 
-from ..core.disk import reading, write
 from ..core.wire import Payload, nbytes, pack, read_part
+from ..util.files import reading, write
 
 LITTLE = 2**26  # bytes; as long as there is less, everything is in memory (and in the checkpoint)
 
@@ -15,12 +17,15 @@ LITTLE = 2**26  # bytes; as long as there is less, everything is in memory (and 
 class ClientMemory(MutableMapping[int, Payload]):
     """A payload by client. Those of a round are written together, to a file that is never changed.
 
-    A file goes when nobody's newest state is in it; one of which little is left is merged into the next.
+    A file goes when nobody's newest state is in it; one of which little is left is merged into the
+    next.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.here: dict[int, Payload] = {}
-        self.filed: dict[int, tuple[int, int]] = {}  # client -> the number of the file, and the bytes it has there
+        self.filed: dict[
+            int, tuple[int, int]
+        ] = {}  # client -> the number of the file, and the bytes it has there
         self._folder = folder
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
@@ -53,18 +58,25 @@ class ClientMemory(MutableMapping[int, Payload]):
             return
         self._merge()
         number = max(self._numbers(), default=0) + 1
-        write(self._file(number), pack({}, {str(client): state for client, state in self.here.items()}))
+        write(
+            self._file(number),
+            pack({}, {str(client): state for client, state in self.here.items()}),
+        )
         for client, state in self.here.items():
             self.filed[client] = number, nbytes(state)
         self.here = {}
 
-    def restore(self, here: dict[int, Payload], filed: Iterable[tuple[int, tuple[int, int]]]) -> None:
+    def restore(
+        self, here: dict[int, Payload], filed: Iterable[tuple[int, tuple[int, int]]]
+    ) -> None:
         """Go on from a checkpoint; what came after it is dropped."""
         self.here, self.filed = here, {client: (number, size) for client, (number, size) in filed}
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove files in which nobody's newest state is: call it when no checkpoint needs them any more."""
+        """Remove files in which nobody's newest state is: call it when no checkpoint needs them any
+        more.
+        """
         for number in set(self._numbers()) - {number for number, _ in self.filed.values()}:
             self._file(number).unlink()
         for half in self._folder.glob(".*.safetensors.new") if self._folder else ():
@@ -89,4 +101,6 @@ class ClientMemory(MutableMapping[int, Payload]):
     def _numbers(self) -> list[int]:
         if self._folder is None or not self._folder.exists():
             return []
-        return [int(file.stem) for file in self._folder.glob("*.safetensors") if file.stem.isdigit()]
+        return [
+            int(file.stem) for file in self._folder.glob("*.safetensors") if file.stem.isdigit()
+        ]

@@ -1,4 +1,6 @@
-"""Cohorts spread over processes with one torch thread each. Messages are the bytes of the wire format."""
+"""Cohorts spread over processes with one torch thread each. Messages are the bytes of the wire
+format.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ import torch
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from ..core import product
 from ..core.client import Job, handle
-from ..core.data import Samples, TrainData
-from ..core.errors import InputError, RunError
-from ..core.testing import Exam, Piece
+from ..core.evaluation import Exam, Piece
+from ..core.fast import product
+from ..core.samples import Samples, TrainData
 from ..core.wire import SHARED, Payload, Reply, Task, pack, unpack
+from ..util.errors import InputError, RunError
+from ..util.processes import keep_memory
 from .base import Answers, Cohort, LocalBackend
 from .memory import ClientMemory
-from .process import keep_memory
 from .serial import SerialBackend
 
 PREPARE = b"prepare"  # announces the constants of a run
@@ -37,13 +39,17 @@ class WorkerPool:
         context = mp.get_context("spawn")
         self.connections: list[Connection] = []
         self.processes: list[Any] = []
-        self.board = torch.empty(0, dtype=torch.uint8)  # in shared memory: what all workers read in a round
+        self.board = torch.empty(
+            0, dtype=torch.uint8
+        )  # in shared memory: what all workers read in a round
         for i in range(workers):
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=_work, args=(theirs, product.maker()), name=f"fedbr-worker-{i}", daemon=True
             )
-            with _no_interrupts():  # Ctrl-C is the parent's business, from the child's first moment on
+            with (
+                _no_interrupts()
+            ):  # Ctrl-C is the parent's business, from the child's first moment on
                 process.start()
             theirs.close()
             self.connections.append(ours)
@@ -63,7 +69,9 @@ class WorkerPool:
             _unpack(self.receive(connection))
 
     def publish(self, blob: bytes) -> int:
-        """Let all workers read the same bytes, which are copied once; only while none of them is at work."""
+        """Let all workers read the same bytes, which are copied once; only while none of them is at
+        work.
+        """
         if len(blob) > len(self.board):
             self.board = torch.empty(2 * len(blob), dtype=torch.uint8)
             self.board.share_memory_()  # type: ignore[no-untyped-call]
@@ -109,7 +117,9 @@ class WorkerPool:
         process.join(timeout=1)
         code = process.exitcode
         if code is not None and code < 0:
-            return RunError(f"a worker process was killed by signal {-code}; is there enough memory?")
+            return RunError(
+                f"a worker process was killed by signal {-code}; is there enough memory?"
+            )
         return RunError(
             f'a worker process ended (exit code {code}); scripts that use workers need `if __name__ == "__main__":` '
             "around the call"
@@ -141,30 +151,45 @@ class PoolBackend(LocalBackend):
         pool.prepare(job, data, tests)
 
     def test(self, exams: Sequence[Exam]) -> list[Tensor]:
-        """Deal out the pieces; counts are whole numbers, so that it does not matter who counts what."""
+        """Deal out the pieces; counts are whole numbers, so that it does not matter who counts
+        what.
+        """
         workers = len(self.pool.connections)
         hands = 2 * workers if len(exams) == 1 else 1  # many models are work enough for all
-        dealt = [(i, asked[h::hands]) for i, (_, asked) in enumerate(exams) for h in range(hands) if asked[h::hands]]
+        dealt = [
+            (i, asked[h::hands])
+            for i, (_, asked) in enumerate(exams)
+            for h in range(hands)
+            if asked[h::hands]
+        ]
         models = [{"exam": {"model": params}} for params, _ in exams]
         length = self.pool.publish(pack({}, models.pop())) if len(models) == 1 else 0
         own = models or [{}]
-        blobs = self.pool.spread(pack({"common": length, "exam": some}, own[i]) for i, some in dealt)
+        blobs = self.pool.spread(
+            pack({"common": length, "exam": some}, own[i]) for i, some in dealt
+        )
         found: list[dict[Piece, Tensor]] = [{} for _ in exams]
         for (i, some), blob in zip(dealt, blobs, strict=True):
             found[i] |= zip(some, _unpack(blob)[1]["counts"]["right"]["pieces"], strict=True)
         return [
-            torch.stack([right[piece] for piece in asked]) if asked else torch.zeros(0, self.job.spec.num_classes)
+            torch.stack([right[piece] for piece in asked])
+            if asked
+            else torch.zeros(0, self.job.spec.num_classes)
             for (_, asked), right in zip(exams, found, strict=True)
         ]
 
     def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
-        """All tasks of a call bring the same payload, and all states what is shared: these go on the board."""
+        """All tasks of a call bring the same payload, and all states what is shared: these go on
+        the board.
+        """
         if not work:
             return []
         (task, *_), (state, *_) = work[0]
         sections = {k: v for k, v in task.payload.items() if not k.startswith(SHARED)}
         length = self.pool.publish(pack({}, {"task": sections, "shared": _shared(state)}))
-        order = sorted(range(len(work)), key=lambda i: -len(work[i][0]))  # large ones first: nobody waits for the last
+        order = sorted(
+            range(len(work)), key=lambda i: -len(work[i][0])
+        )  # large ones first: nobody waits for the last
         blobs = self.pool.spread(_pack_work(length, *work[i]) for i in order)
         answers = dict(zip(order, map(_unpack_answers, blobs), strict=True))
         return [answers[i] for i in range(len(work))]
@@ -206,14 +231,20 @@ def _work(connection: Connection, products: str) -> None:
                     header, own = unpack(blob)
                     if header["common"]:
                         own |= unpack(board[: header["common"]].numpy().tobytes())[1]
-                    answer = _exam(desk, header, own) if "exam" in header else _tasks(desk, header, own)
+                    answer = (
+                        _exam(desk, header, own) if "exam" in header else _tasks(desk, header, own)
+                    )
             except (EOFError, OSError):
                 raise
             except InputError as error:
                 answer = pack({"error": str(error), "kind": "input"}, {})
             except Exception as error:  # whatever a method of the user's raises must reach the user
                 trace = traceback.format_exc()
-                words = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+                words = (
+                    str(error)
+                    if isinstance(error, RunError)
+                    else f"{type(error).__name__}: {error}"
+                )
                 answer = pack({"error": words, "kind": "run", "trace": trace}, {})
             connection.send_bytes(answer)
 
@@ -228,7 +259,10 @@ def _tasks(desk: SerialBackend, header: dict[str, Any], payloads: dict[str, Payl
     tasks = [Task(payload=payloads["task"], **fields) for fields in header["tasks"]]
     states = [payloads[f"state/{i}"] | payloads["shared"] for i in range(len(tasks))]
     answers = handle(desk.job, desk.data, tasks, states)
-    replies = [{"client": r.client, "num_examples": r.num_examples, "metrics": r.metrics} for r, _ in answers]
+    replies = [
+        {"client": r.client, "num_examples": r.num_examples, "metrics": r.metrics}
+        for r, _ in answers
+    ]
     found: dict[str, Payload] = {}
     for i, (reply, state) in enumerate(answers):
         found |= {f"reply/{i}": reply.payload, f"state/{i}": state}

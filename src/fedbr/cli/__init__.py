@@ -12,7 +12,8 @@ from typing import Any
 
 def main() -> None:
     """Run the command line; every way out has its exit code."""
-    # Until a command has its libraries, an interrupt must not surface as an error in the middle of an import.
+    # Until a command has its libraries, an interrupt must not surface as an error in the middle of
+    # an import.
     signal.signal(signal.SIGINT, lambda *_: leave())
     from .app import call
 
@@ -37,15 +38,23 @@ def _tell_warnings() -> None:
 
 
 def interruptible() -> None:
-    """Let Ctrl-C, and the signal of a cluster or a service manager, interrupt what runs: the imports are done."""
+    """Let Ctrl-C, and the signal of a cluster or a service manager, interrupt what runs: the
+    imports are done.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
 
 
 def leave(begun: bool = True) -> None:
-    """End at once after Ctrl-C: all that matters is on disk, and libraries take their time to unload."""
+    """End at once after Ctrl-C: all that matters is on disk, and libraries take their time to
+    unload.
+    """
     again = shlex.join(["fedbr", *(a for a in sys.argv[1:] if a != "--fresh")])
     sys.stdout.flush()
-    state = "every finished round is safe. Go on with" if begun else "nothing was trained yet. Begin again with"
+    state = (
+        "every finished round is safe. Go on with"
+        if begun
+        else "nothing was trained yet. Begin again with"
+    )
     os.write(2, f"\nfedbr: interrupted; {state}: {again}\n".encode())
     os._exit(130)

@@ -10,7 +10,7 @@ import click
 import typer
 
 from .. import __version__
-from ..core.errors import InputError, RunError
+from ..util.errors import InputError, RunError
 from . import bench, data, diagnose, flower, list_, report, reproduce, run, sweep
 
 app = typer.Typer(
@@ -44,7 +44,9 @@ def root(version: bool = typer.Option(False, "--version", help="Show the version
 def call(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     try:
-        code = typer.main.get_command(app)(args=spread(arguments), prog_name="fedbr", standalone_mode=False)
+        code = typer.main.get_command(app)(
+            args=spread(arguments), prog_name="fedbr", standalone_mode=False
+        )
         sys.stdout.flush()
         return int(code or 0)
     except click.exceptions.NoArgsIsHelpError as error:

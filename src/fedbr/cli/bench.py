@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 REPEATS = typer.Option(3, "--repeats", min=1, help="Timed repetitions.")
-STEPS = typer.Option(50, "--steps", min=1, help="Local steps of each of the two clients of the CNN.")
+STEPS = typer.Option(
+    50, "--steps", min=1, help="Local steps of each of the two clients of the CNN."
+)
 METHODS = typer.Option([], "--methods", help="Stacks to time, such as: fedavg fedbr mixup+fedbr.")
 WORKLOAD = typer.Option(
     [],
@@ -30,19 +32,25 @@ def bench(
     workload: list[str] = WORKLOAD,
     json_: bool = JSON,
 ) -> int:
-    """Time rounds of the paper's CNN and of small models against a bare PyTorch loop, in CPU seconds of one thread."""
+    """Time rounds of the paper's CNN and of small models against a bare PyTorch loop, in CPU
+    seconds of one thread.
+    """
     from .. import bench as timing
-    from ..backends.process import usable_cores
-    from ..config import compared, parse
-    from ..core.errors import unknown
-    from ..results.environment import environment
+    from ..recipe.schema import compared, parse
+    from ..run.environment import environment
+    from ..util.errors import unknown
+    from ..util.processes import usable_cores
 
     works = timing.WORKLOADS | {"cnn": replace(timing.PAPER_CNN, local_steps=steps)}
     known = [*works, "workers", "scale"]
     for name in workload:
         if name not in known:
             raise unknown("--workload", name, known)
-    asked = [(stack.label, stack.build()) for stack in parse({"compare": compared(methods)}).compare] if methods else []
+    asked = (
+        [(stack.label, stack.build()) for stack in parse({"compare": compared(methods)}).compare]
+        if methods
+        else []
+    )
     console = Console(stderr=True)
     found: dict[str, Any] = {"environment": environment(), "repeats": repeats, "workloads": {}}
     if not json_:
@@ -54,13 +62,17 @@ def bench(
             stacks = asked or timing.usual(work)
             ticks = work.clients * work.local_steps * work.rounds if work.lockstep else 1
             task = progress.add_task(name, total=repeats * (len(stacks) + 1) * ticks)
-            loop, ratios = timing.measure(work, repeats, stacks, lambda task=task: progress.advance(task))  # type: ignore[misc]
+            loop, ratios = timing.measure(
+                work, repeats, stacks, lambda task=task: progress.advance(task)
+            )  # type: ignore[misc]
             found["workloads"][name] = _figures(str(work), loop, ratios)
             progress.stop_task(task)
             if not json_:
                 _show(found["workloads"][name], repeats)
                 if any(label == timing.RELEASED for label, _ in stacks):
-                    print("released sizes: the projector of the authors' code, 2d wide with d outputs for d features")
+                    print(
+                        "released sizes: the projector of the authors' code, 2d wide with d outputs for d features"
+                    )
     if usable_cores() > 1 and ("workers" in workload or not workload):
         wall = timing.workers(replace(works["cnn"], clients=4), repeats)
         one, two = (statistics.median(wall[count]) for count in (1, 2))
@@ -113,4 +125,6 @@ def _show(figures: dict[str, Any], repeats: int) -> None:
     for row in figures["rows"]:
         beside = f"{row['of_fedavg']:>10.2f}" if row["of_fedavg"] else f"{'':>10}"
         spread = f"   ({row['lowest']:.2f} to {row['highest']:.2f} of the loop)"
-        print(f"{row['stack']:<{width}} {row['seconds']:>9.3f} {row['of_the_loop']:>12.2f} {beside}{spread}")
+        print(
+            f"{row['stack']:<{width}} {row['seconds']:>9.3f} {row['of_the_loop']:>12.2f} {beside}{spread}"
+        )

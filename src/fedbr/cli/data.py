@@ -12,39 +12,65 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 if TYPE_CHECKING:
-    from ..config import Recipe
-    from ..core.data import Samples
-    from ..core.errors import InputError
+    from ..core.samples import Samples
     from ..data import DataOptions, Federation
+    from ..recipe.schema import Recipe
+    from ..util.errors import InputError
 
 app = typer.Typer(help="Get, check and show data sets.", no_args_is_help=True)
 
 SHOWN = 20  # lines of clients, names of classes
 
 NAME = typer.Argument(...)
-TARGET = typer.Option("", "--path", help="Folder to download into; default: $FEDBR_DATA, or our data folder.")
-PATH = typer.Option(None, "--path", help="Folder or archive with the files; default: $FEDBR_DATA, then downloads.")
-PARTITION = typer.Option(None, "--partition", help="How to deal the samples; default: the data set's own.")
-ALPHA = typer.Option(None, "--alpha", help="Concentration of lda, lda-prior and quantity; default: 0.1.")
-SHARDS = typer.Option(None, "--shards-per-client", help="shards: how many each client gets; default: 2.")
+TARGET = typer.Option(
+    "", "--path", help="Folder to download into; default: $FEDBR_DATA, or our data folder."
+)
+PATH = typer.Option(
+    None, "--path", help="Folder or archive with the files; default: $FEDBR_DATA, then downloads."
+)
+PARTITION = typer.Option(
+    None, "--partition", help="How to deal the samples; default: the data set's own."
+)
+ALPHA = typer.Option(
+    None, "--alpha", help="Concentration of lda, lda-prior and quantity; default: 0.1."
+)
+SHARDS = typer.Option(
+    None, "--shards-per-client", help="shards: how many each client gets; default: 2."
+)
 CLIENTS = typer.Option(None, "--clients", help="Number of clients.")
-ROTATION = typer.Option(None, "--rotation", help="rotated-cifar10: concentration of a client's angles; default: 0.1.")
-SIZE = typer.Option(None, "--size", help="folder, pacs: images are scaled to size x size; default: 32.")
-PROXY = typer.Option(None, "--proxy", help="Public samples for Mixture: photos (default), noise or none.")
+ROTATION = typer.Option(
+    None, "--rotation", help="rotated-cifar10: concentration of a client's angles; default: 0.1."
+)
+SIZE = typer.Option(
+    None, "--size", help="folder, pacs: images are scaled to size x size; default: 32."
+)
+PROXY = typer.Option(
+    None, "--proxy", help="Public samples for Mixture: photos (default), noise or none."
+)
 UNSEEN = typer.Option(None, "--unseen", help="pacs: the domain to leave out.")
-SEED = typer.Option(None, "--seed", min=0, help="Which split; default: the recipe's first seed, or 0.")
+SEED = typer.Option(
+    None, "--seed", min=0, help="Which split; default: the recipe's first seed, or 0."
+)
 OUT = typer.Option(None, "--out", help="Where the picture goes (.png or .svg).")
 
 
 @app.command("get")
 def get(name: str = NAME, path: str = TARGET) -> int:
-    """Download the official files of a data set (mnist, cifar10, cifar100) and verify them; resumes when stopped."""
-    from ..core.errors import InputError
+    """Download the official files of a data set (mnist, cifar10, cifar100) and verify them; resumes
+    when stopped.
+    """
     from ..data import DATASETS, download
     from ..data.place import place
+    from ..util.errors import InputError
 
     files = DATASETS[name].files if name in DATASETS else name
     if not files:
@@ -52,18 +78,31 @@ def get(name: str = NAME, path: str = TARGET) -> int:
         raise InputError(f"data = {name!r}: {name} {whose}: nothing to download")
     target = place(path)
     console = Console(stderr=True)
-    columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
+    columns = (
+        "[progress.description]{task.description}",
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task(files, total=None)
-        found = download.get(files, target, lambda done, total: bar.update(task, completed=done, total=total))
+        found = download.get(
+            files, target, lambda done, total: bar.update(task, completed=done, total=total)
+        )
     for file in found:
         print(file)
     return 0
 
 
 @app.command("check")
-def check(name: str = NAME, path: str | None = PATH, size: int | None = SIZE, unseen: str | None = UNSEEN) -> int:
-    """Read a data set, compare it with what is published, and say what is in it: counts, classes, clients, a hash."""
+def check(
+    name: str = NAME, path: str | None = PATH, size: int | None = SIZE, unseen: str | None = UNSEEN
+) -> int:
+    """Read a data set, compare it with what is published, and say what is in it: counts, classes,
+    clients, a hash.
+    """
     from ..data import DATASETS
     from ..data.official import verdict
 
@@ -113,9 +152,9 @@ def show(
     NAME is a data set (fedbr list data), a shipped recipe or a TOML file.
     """
     from .. import data
-    from ..core.errors import InputError
-    from ..results.canvas import picture
-    from ..results.gallery import labels, title
+    from ..report.canvas import picture
+    from ..report.gallery import labels, title
+    from ..util.errors import InputError
 
     recipe = _recipe(
         name, path=path, partition=partition, alpha=alpha, shards_per_client=shards_per_client, clients=clients,
@@ -128,7 +167,11 @@ def show(
     if not target.parent.is_dir():
         raise InputError(f"--out {target}: there is no folder {target.parent}")
     with _plain_warnings():
-        federation = _with_photos(options, seed) if proxy is None and not options.proxy else data.load(options, seed)
+        federation = (
+            _with_photos(options, seed)
+            if proxy is None and not options.proxy
+            else data.load(options, seed)
+        )
         heading, names = title(options, federation, seed), labels(options, federation)
         picture(federation, target, heading, names)
     split = federation.describe()
@@ -144,9 +187,11 @@ def show(
 
 
 def _recipe(name: str, **given: Any) -> Recipe:
-    """Make a recipe of a data set's name, or take a recipe's data; what is given goes before what it says."""
-    from .. import config
+    """Make a recipe of a data set's name, or take a recipe's data; what is given goes before what
+    it says.
+    """
     from ..data import DATASETS
+    from ..recipe import schema as config
 
     values: dict[str, Any] = {"name": name, "compare": [{"label": "FedAvg", "methods": []}]}
     base: dict[str, Any] = {"name": name}
@@ -161,13 +206,15 @@ def _recipe(name: str, **given: Any) -> Recipe:
         values["name"] = config.name_of(place.name if place.is_dir() else place.stem)
     if given.get("partition") == "domains":
         base.pop("clients", None)  # the data say how many
-    return config.parse(values | {"data": base | {key: value for key, value in given.items() if value is not None}})
+    return config.parse(
+        values | {"data": base | {key: value for key, value in given.items() if value is not None}}
+    )
 
 
 def _strange(name: str, recipes: Sequence[str] = ()) -> InputError:
     """Refuse a name; that of files is explained."""
-    from ..core.errors import InputError, unknown
     from ..data import DATASETS
+    from ..util.errors import InputError, unknown
 
     made = sorted(known for known, dataset in DATASETS.items() if dataset.files == name)
     if made:
@@ -178,7 +225,7 @@ def _strange(name: str, recipes: Sequence[str] = ()) -> InputError:
 def _with_photos(options: DataOptions, seed: int) -> Federation:
     """Load with public photographs for Mixture, unless the samples are no images."""
     from .. import data
-    from ..core.errors import InputError
+    from ..util.errors import InputError
 
     try:
         return data.load(options.model_copy(update={"proxy": "photos"}), seed)

@@ -15,42 +15,89 @@ import typer
 from . import interruptible, leave
 from .run import FRESH, METHODS, SET, Watcher
 
-app = typer.Typer(help="The same experiment on a real federation, through Flower.", no_args_is_help=True)
+app = typer.Typer(
+    help="The same experiment on a real federation, through Flower.", no_args_is_help=True
+)
 
 TRIAL = 3  # nodes, where nobody says how many
 FOLDER = typer.Argument(...)
 RECIPE = typer.Argument("digits")
-RECIPE_OPTION = typer.Option("digits", "--recipe", help="A shipped recipe or a TOML file; it is copied into the app.")
-OUT = typer.Option(None, "--out", metavar="DIR", help="Result folder at the SuperLink; default: runs/<recipe>.")
-HOST = typer.Option("127.0.0.1", "--host", help="Address to listen on; 0.0.0.0 for all, with --keys.")
+RECIPE_OPTION = typer.Option(
+    "digits", "--recipe", help="A shipped recipe or a TOML file; it is copied into the app."
+)
+OUT = typer.Option(
+    None, "--out", metavar="DIR", help="Result folder at the SuperLink; default: runs/<recipe>."
+)
+HOST = typer.Option(
+    "127.0.0.1", "--host", help="Address to listen on; 0.0.0.0 for all, with --keys."
+)
 PORT = typer.Option(8000, "--port", min=1, max=65535, help="The one port that nodes must reach.")
-HOME = typer.Option(Path("fedbr-server"), "--dir", help="Where the SuperLink's database and log go.")
-NODE_HOME = typer.Option(None, "--dir", help="Where the clients' memory and the log go; default: fedbr-node-<ids>.")
-KEYS = typer.Option(None, "--keys", metavar="DIR", help="TLS and node keys, as fedbr flower keys makes them.")
-INSECURE = typer.Option(False, "--insecure", help="Listen to others without TLS and without knowing them.")
-SUPERLINK = typer.Option("127.0.0.1:8000", "--superlink", metavar="HOST:PORT", help="Where the SuperLink is.")
-THERE = typer.Option(None, "--superlink", metavar="HOST:PORT", help="A SuperLink that runs; default: one for the run.")
-DATA = typer.Option("", "--data", metavar="PATH", help="The site's own .npz or image folder; it never leaves the site.")
+HOME = typer.Option(
+    Path("fedbr-server"), "--dir", help="Where the SuperLink's database and log go."
+)
+NODE_HOME = typer.Option(
+    None, "--dir", help="Where the clients' memory and the log go; default: fedbr-node-<ids>."
+)
+KEYS = typer.Option(
+    None, "--keys", metavar="DIR", help="TLS and node keys, as fedbr flower keys makes them."
+)
+INSECURE = typer.Option(
+    False, "--insecure", help="Listen to others without TLS and without knowing them."
+)
+SUPERLINK = typer.Option(
+    "127.0.0.1:8000", "--superlink", metavar="HOST:PORT", help="Where the SuperLink is."
+)
+THERE = typer.Option(
+    None,
+    "--superlink",
+    metavar="HOST:PORT",
+    help="A SuperLink that runs; default: one for the run.",
+)
+DATA = typer.Option(
+    "",
+    "--data",
+    metavar="PATH",
+    help="The site's own .npz or image folder; it never leaves the site.",
+)
 ID = typer.Option(None, "--id", min=0, help="The client that this node is.")
 IDS = typer.Option("", "--ids", metavar="0-499", help="The clients of a node that holds several.")
 NODE_PORT = typer.Option(
-    0, "--port", min=0, max=65535, help="Port on this machine for the node's own processes; default: a free one."
+    0,
+    "--port",
+    min=0,
+    max=65535,
+    help="Port on this machine for the node's own processes; default: a free one.",
 )
 WORKERS = typer.Option(1, "--workers", min=1, help="Processes of a node that holds many clients.")
-ANEW = typer.Option(False, "--start-anew", help="Clients whose memory is lost begin again instead of staying out.")
-NODES = typer.Option(None, "--nodes", min=1, help="Without --superlink: nodes that share the clients; default: 3.")
-TIMEOUT = typer.Option(600.0, "--reply-timeout", help="Seconds in which a round's replies must come.")
+ANEW = typer.Option(
+    False, "--start-anew", help="Clients whose memory is lost begin again instead of staying out."
+)
+NODES = typer.Option(
+    None, "--nodes", min=1, help="Without --superlink: nodes that share the clients; default: 3."
+)
+TIMEOUT = typer.Option(
+    600.0, "--reply-timeout", help="Seconds in which a round's replies must come."
+)
 WAIT = typer.Option(300.0, "--wait", help="Seconds to wait for nodes that are missing.")
 SHARE = typer.Option(0.5, "--min-share", help="Share of a round's clients that must answer.")
-NAMES = typer.Option([], "--host", help="Name or address under which nodes reach the server; may be repeated.")
-COUNT = typer.Option("0-2", "--ids", help="The nodes, by the first client of each: 0-19, or 0,100,200.")
+NAMES = typer.Option(
+    [], "--host", help="Name or address under which nodes reach the server; may be repeated."
+)
+COUNT = typer.Option(
+    "0-2", "--ids", help="The nodes, by the first client of each: 0-19, or 0,100,200."
+)
 
 
 @app.command("init")
-def init(folder: Path = FOLDER, recipe: str = RECIPE_OPTION, set_: list[str] = SET, out: Path | None = OUT) -> int:
+def init(
+    folder: Path = FOLDER,
+    recipe: str = RECIPE_OPTION,
+    set_: list[str] = SET,
+    out: Path | None = OUT,
+) -> int:
     """Write a thin Flower app: then `flwr run DIR NAME` trains the recipe on a SuperLink."""
-    from .. import config
-    from ..deploy.app_dir import write_app
+    from ..flower.app_dir import write_app
+    from ..recipe import schema as config
 
     chosen = config.load(recipe, set_)
     file = write_app(folder, chosen, {"out": str(out)} if out else {})
@@ -60,10 +107,14 @@ def init(folder: Path = FOLDER, recipe: str = RECIPE_OPTION, set_: list[str] = S
 
 @app.command("server")
 def server(
-    host: str = HOST, port: int = PORT, folder: Path = HOME, keys: Path | None = KEYS, insecure: bool = INSECURE
+    host: str = HOST,
+    port: int = PORT,
+    folder: Path = HOME,
+    keys: Path | None = KEYS,
+    insecure: bool = INSECURE,
 ) -> int:
     """Run a SuperLink until it is stopped; nodes whose public keys are in --keys may join."""
-    from ..deploy import launch
+    from ..flower import launch
 
     launch.check_address(host, keys, insecure)
     folder = folder.absolute()
@@ -72,7 +123,10 @@ def server(
     ) as own:
         launch.start_superlink(own, folder, host, port, keys and keys.absolute())
         safety = "TLS, known nodes only" if keys else "no TLS"
-        print(f"SuperLink: {host}:{port}, {safety}   Log: {folder / 'superlink.log'}   Stop: Ctrl-C", flush=True)
+        print(
+            f"SuperLink: {host}:{port}, {safety}   Log: {folder / 'superlink.log'}   Stop: Ctrl-C",
+            flush=True,
+        )
         own.running["the SuperLink"].wait()
         own.check()
     return 0
@@ -91,20 +145,27 @@ def node(
     start_anew: bool = ANEW,
 ) -> int:
     """Run a node with one client, or many, until it is stopped. Its samples stay here."""
-    from ..backends.flower.processes import free_port
-    from ..core.errors import InputError
-    from ..deploy import launch
-    from ..deploy.settings import read_ids
+    from ..flower import launch
+    from ..flower.processes import free_port
+    from ..flower.settings import read_ids
+    from ..util.errors import InputError
 
     if (id_ is None) == (not ids):
-        raise InputError("--id K for one client, or --ids 0-499 for several: one of the two is wanted")
+        raise InputError(
+            "--id K for one client, or --ids 0-499 for several: one of the two is wanted"
+        )
     ids = ids or str(id_)
     first = read_ids(ids)[0]
     folder = (folder or Path(f"fedbr-node-{ids.replace(',', '_')}")).absolute()
     config = launch.node_config(ids, data, folder / "state", workers, start_anew)
-    line = launch.node_line(superlink, config, port or free_port(), keys and keys.absolute(), f"node-{first}")
+    line = launch.node_line(
+        superlink, config, port or free_port(), keys and keys.absolute(), f"node-{first}"
+    )
     with _until_stopped(folder, "Node: stopped; what its clients remember is kept") as own:
-        print(f"Node: clients {ids} at {superlink}   Log: {folder / 'node.log'}   Stop: Ctrl-C", flush=True)
+        print(
+            f"Node: clients {ids} at {superlink}   Log: {folder / 'node.log'}   Stop: Ctrl-C",
+            flush=True,
+        )
         launch.keep_node(own, line, folder / "node.log")
     return 0
 
@@ -125,19 +186,25 @@ def run(
 ) -> int:
     """Train a recipe on a federation; results, resuming and report are those of fedbr run.
 
-    Without --superlink, a SuperLink and nodes are started on this machine, for a trial, and stopped at the end.
+    Without --superlink, a SuperLink and nodes are started on this machine, for a trial, and stopped
+    at the end.
     """
-    from .. import config
-    from ..backends.flower.processes import program
-    from ..deploy import launch
-    from ..deploy.server import check
-    from ..deploy.settings import run_settings
-    from ..results.store import ResultFolder
+    from ..flower import launch
+    from ..flower.processes import program
+    from ..flower.server import check
+    from ..flower.settings import run_settings
+    from ..recipe import schema as config
+    from ..run.folder import ResultFolder
 
     chosen = config.load(recipe, set_, methods)
     check(chosen)
     results = ResultFolder((out or Path("runs") / chosen.name).absolute(), chosen)
-    given = {"out": str(results.path), "reply-timeout": reply_timeout, "wait": wait, "min-share": min_share}
+    given = {
+        "out": str(results.path),
+        "reply-timeout": reply_timeout,
+        "wait": wait,
+        "min-share": min_share,
+    }
     run_settings({**given, "recipe": chosen.to_toml()})
     folder, log = results.path / ".flower", results.path / "flower.log"
     said = log.stat().st_size if log.exists() else 0
@@ -175,24 +242,32 @@ def run(
 
 @app.command("keys")
 def keys_(folder: Path = FOLDER, hosts: list[str] = NAMES, ids: str = COUNT) -> int:
-    """Make a certificate authority, the server's certificate and the nodes' keys; what is there stays."""
-    from ..deploy.settings import read_ids
+    """Make a certificate authority, the server's certificate and the nodes' keys; what is there
+    stays.
+    """
+    from ..flower.settings import read_ids
 
     nodes = read_ids(ids)
     keys = _flower("keys")
     made = keys.make_keys(folder, hosts, nodes)
     for file in made:
         print(file)
-    print(f"The server needs ca.crt, server.crt, server.key and node-*.pub; node K needs ca.crt and node-K*: {folder}")
+    print(
+        f"The server needs ca.crt, server.crt, server.key and node-*.pub; node K needs ca.crt and node-K*: {folder}"
+    )
     print("Keep ca.key away from both: whoever has it can make certificates.")
     return 0
 
 
 @app.command("audit")
-def audit(recipe: str = RECIPE, set_: list[str] = SET, methods: list[str] = METHODS, data: str = DATA) -> int:
-    """List what a client reveals, in bytes and words; nothing is sent. --data: with a site's own samples."""
-    from .. import config
-    from ..deploy.audit import audit as listed
+def audit(
+    recipe: str = RECIPE, set_: list[str] = SET, methods: list[str] = METHODS, data: str = DATA
+) -> int:
+    """List what a client reveals, in bytes and words; nothing is sent. --data: with a site's own
+    samples.
+    """
+    from ..flower.audit import audit as listed
+    from ..recipe import schema as config
 
     chosen = config.load(recipe, set_, methods)
     for stack in chosen.compare:
@@ -201,18 +276,22 @@ def audit(recipe: str = RECIPE, set_: list[str] = SET, methods: list[str] = METH
         for item in found.items:
             size = f"{item.bytes:,} bytes" if item.bytes else ""
             print(f"  {item.when:<16} {item.what:<10} {size:>17}  {item.words}")
-        print(f"  stays on the node's disk: {found.kept:,} bytes that the methods remember, and the samples")
+        print(
+            f"  stays on the node's disk: {found.kept:,} bytes that the methods remember, and the samples"
+        )
     return 0
 
 
 def _clients(recipe: Any, nodes: int | None) -> int:
     """Count the clients of a trial; refuse what cannot be trained before anything is started."""
-    from ..assembly import federation, job
-    from ..core.errors import InputError
-    from ..deploy.server import at_sites
+    from ..flower.server import at_sites
+    from ..run.setup import federation, job
+    from ..util.errors import InputError
 
     if at_sites(recipe):
-        raise InputError("data.path = '': the samples are at the sites; --superlink HOST:PORT says where these are")
+        raise InputError(
+            "data.path = '': the samples are at the sites; --superlink HOST:PORT says where these are"
+        )
     seed = recipe.train.seeds[0]
     clients = federation(recipe, seed)
     for stack in recipe.compare:
@@ -224,17 +303,25 @@ def _clients(recipe: Any, nodes: int | None) -> int:
 
 def _show(results: Any, log: Path, said: int, elsewhere: bool) -> int:
     """Print the comparison, or why there is none."""
-    from ..core.errors import RunError
+    from ..util.errors import RunError
     from .tables import show
 
-    plan = [results.run(stack, seed) for seed in results.recipe.train.seeds for stack in results.recipe.compare]
+    plan = [
+        results.run(stack, seed)
+        for seed in results.recipe.train.seeds
+        for stack in results.recipe.compare
+    ]
     if not all(run.finished for run in plan):
         if elsewhere:
-            print(f"The run is finished; its results are on the SuperLink's machine, in {results.path}")
+            print(
+                f"The run is finished; its results are on the SuperLink's machine, in {results.path}"
+            )
             return 0
         text = log.read_bytes()[said:].decode("utf-8", "replace") if log.exists() else ""
         errors = [line.partition(" ERROR ")[2] for line in text.splitlines() if " ERROR " in line]
-        reason = errors[-1] if errors else "the run was stopped, or failed on the SuperLink's machine"
+        reason = (
+            errors[-1] if errors else "the run was stopped, or failed on the SuperLink's machine"
+        )
         raise RunError(
             f"{reason}; every finished round is safe, start it again to go on. Logs: {log}, {log.parent / '.flower'}"
         )
@@ -247,7 +334,7 @@ def _show(results: Any, log: Path, said: int, elsewhere: bool) -> int:
 @contextmanager
 def _until_stopped(folder: Path, farewell: str) -> Iterator[Any]:
     """Let programs run until they end or somebody stops this one."""
-    from ..backends.flower.processes import Processes
+    from ..flower.processes import Processes
 
     interruptible()
     with Processes(folder / "home") as processes:
@@ -261,9 +348,11 @@ def _flower(name: str) -> Any:
     """Import a module that needs Flower's packages."""
     from importlib import import_module
 
-    from ..core.errors import InputError
+    from ..util.errors import InputError
 
     try:
-        return import_module(f"..backends.flower.{name}", __package__)
+        return import_module(f"..flower.{name}", __package__)
     except ModuleNotFoundError as error:
-        raise InputError(f"fedbr flower: {error.name} is not installed; pip install 'fedbr[flower]'") from error
+        raise InputError(
+            f"fedbr flower: {error.name} is not installed; pip install 'fedbr[flower]'"
+        ) from error

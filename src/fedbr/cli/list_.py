@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 import typer
 from rich.text import Text
 
-from ..core.errors import unknown
+from ..util.errors import unknown
 from .tables import plain_console
 
 KINDS = ("methods", "data", "models", "partitions", "recipes")
@@ -32,9 +32,9 @@ def list_(kind: str = KIND) -> int:
 
 
 def _entries(kind: str) -> list[tuple[str, str, list[str]]]:
-    from .. import config
     from ..data import DATASETS, PARTITIONS
     from ..models import MODELS
+    from ..recipe import schema as config
 
     if kind == "methods":
         return _methods()
@@ -43,7 +43,9 @@ def _entries(kind: str) -> list[tuple[str, str, list[str]]]:
             (
                 "package.module:factory",
                 "Yours: called with the shape of a sample and the number of classes",
-                ["looked for in the current folder too; all other keys of [model] are passed to it by name"],
+                [
+                    "looked for in the current folder too; all other keys of [model] are passed to it by name"
+                ],
             )
         ]
     if kind == "data":
@@ -51,10 +53,22 @@ def _entries(kind: str) -> list[tuple[str, str, list[str]]]:
             ("options", "of every data set, in the recipe's [data]", _fields(config.DataConfig))
         ]
     if kind == "partitions":
-        uses = {"lda": {"alpha"}, "lda-prior": {"alpha"}, "quantity": {"alpha"}, "shards": {"shards_per_client"}}
-        fields = {option: _fields(config.DataConfig, only={option}) for option in ("alpha", "shards_per_client")}
+        uses = {
+            "lda": {"alpha"},
+            "lda-prior": {"alpha"},
+            "quantity": {"alpha"},
+            "shards": {"shards_per_client"},
+        }
+        fields = {
+            option: _fields(config.DataConfig, only={option})
+            for option in ("alpha", "shards_per_client")
+        }
         return [
-            (name, _first_line(function), [line for option in uses.get(name, ()) for line in fields[option]])
+            (
+                name,
+                _first_line(function),
+                [line for option in uses.get(name, ()) for line in fields[option]],
+            )
             for name, function in PARTITIONS.items()
         ]
     return [(name, config.headline(name), []) for name in config.shipped()] + _sections()
@@ -62,7 +76,7 @@ def _entries(kind: str) -> list[tuple[str, str, list[str]]]:
 
 def _sections() -> list[tuple[str, str, list[str]]]:
     """Return what a recipe may say, section by section."""
-    from .. import config
+    from ..recipe import schema as config
 
     sections: list[tuple[str, Any, list[str]]] = [
         ("[data]", config.DataConfig, []),
@@ -76,9 +90,10 @@ def _sections() -> list[tuple[str, str, list[str]]]:
         "train = { lr = ... }  its own lr, momentum or weight_decay instead of those of [train]",
         "tuned = unset  whether its parameters were searched for; beside such stacks, reports mark those that were not",
     ]
-    return [(name, "keys of this section of a recipe", _fields(cls) + more) for name, cls, more in sections] + [
-        ("[[compare]]", "once for each side of the comparison", stack)
-    ]
+    return [
+        (name, "keys of this section of a recipe", _fields(cls) + more)
+        for name, cls, more in sections
+    ] + [("[[compare]]", "once for each side of the comparison", stack)]
 
 
 def _about(dataset: Any) -> list[str]:
@@ -92,7 +107,11 @@ def _methods() -> list[tuple[str, str, list[str]]]:
     from ..methods import METHODS, TRAFFIC
 
     paper = "paper: McMahan et al. Communication-Efficient Learning of Deep Networks, AISTATS 2017"
-    fedavg = ("fedavg", "Average the clients' models: what the runtime does by itself, the empty list", [paper])
+    fedavg = (
+        "fedavg",
+        "Average the clients' models: what the runtime does by itself, the empty list",
+        [paper],
+    )
     found = [fedavg]
     for name, cls in METHODS.items():
         *fields, source = _fields(cls)
@@ -103,7 +122,11 @@ def _methods() -> list[tuple[str, str, list[str]]]:
 
 
 def _sent(up: float, down: float, once_up: float, once_down: float) -> str:
-    once = [f"once {amount / 1e3:.1f} kB {way}" for amount, way in ((once_up, "up"), (once_down, "down")) if amount]
+    once = [
+        f"once {amount / 1e3:.1f} kB {way}"
+        for amount, way in ((once_up, "up"), (once_down, "down"))
+        if amount
+    ]
     return ", ".join([f"bytes: {up:.2f}x FedAvg up, {down:.2f}x down", *once])
 
 

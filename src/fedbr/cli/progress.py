@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..campaign import Plan, Watch
+from ..run.runner import Plan, Watch
 
 
 class CampaignBar:

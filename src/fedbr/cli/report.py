@@ -1,4 +1,6 @@
-"""fedbr report: one self-contained page from finished or partial runs, and the files that a paper needs."""
+"""fedbr report: one self-contained page from finished or partial runs, and the files that a paper
+needs.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,23 @@ from pathlib import Path
 import typer
 
 DIRS = typer.Argument(..., metavar="DIR ...")
-OUT = typer.Option(None, "--out", metavar="FILE", help="The page; default: report.html in the first folder.")
+OUT = typer.Option(
+    None, "--out", metavar="FILE", help="The page; default: report.html in the first folder."
+)
 
 WRITTEN = {"figures (PNG, SVG, PDF)": ".png", "data": ".csv", "LaTeX": ".tex", "Markdown": ".md"}
 
 
 def report(dirs: list[Path] = DIRS, out: Path | None = OUT) -> int:
-    """Write one self-contained HTML page: headline, curves, comparison, clients, cost, recipe, what figures mean.
+    """Write one self-contained HTML page: headline, curves, comparison, clients, cost, recipe, what
+    figures mean.
 
-    DIR is a result folder of fedbr run, finished or not; several make one page.
-    Figures (PNG, SVG, PDF), CSV, LaTeX and Markdown go into a folder beside the page.
+    DIR is a result folder of fedbr run, finished or not; several make one page. Figures (PNG, SVG,
+    PDF), CSV, LaTeX and Markdown go into a folder beside the page.
     """
-    from ..results.comparison import read
-    from ..results.export import beside, export
-    from ..results.report import check_place, write_page
+    from ..report.comparison import read
+    from ..report.files import beside, export
+    from ..report.write import check_place, write_page
 
     if out is not None:
         check_place(out)

@@ -22,11 +22,18 @@ SET = typer.Option(
     help="Change the recipe: train.rounds=5, data.alpha=0.5, or a method, as fedbr.lam=1.",
 )
 METHODS = typer.Option(
-    [], "--methods", metavar="STACK ...", help="Compare these instead: fedavg fedbr, or several joined by +."
+    [],
+    "--methods",
+    metavar="STACK ...",
+    help="Compare these instead: fedavg fedbr, or several joined by +.",
 )
 OUT = typer.Option(None, "--out", metavar="DIR", help="Result folder; default: runs/<recipe>.")
-WORKERS = typer.Option(None, "--workers", min=1, help="Processes; changes no result. Default: one per core.")
-LOG = typer.Option([], "--log", metavar="NAME", help="Send every round there too: tensorboard, wandb or mlflow.")
+WORKERS = typer.Option(
+    None, "--workers", min=1, help="Processes; changes no result. Default: one per core."
+)
+LOG = typer.Option(
+    [], "--log", metavar="NAME", help="Send every round there too: tensorboard, wandb or mlflow."
+)
 FRESH = typer.Option(False, "--fresh", help="Start over instead of resuming.")
 
 
@@ -44,14 +51,18 @@ def run(
     RECIPE is a shipped one (fedbr list recipes) or a TOML file.
     Started again with the same folder it resumes, to the bit.
     """
-    from .. import config, experiment
-    from ..results.loggers import logging
+    from ..recipe import schema as config
+    from ..run import loop as experiment
+    from ..run.loggers import logging
     from .tables import show
 
     interruptible()
     chosen = config.load(recipe, set_, methods)
     if unused := config.left_out(recipe, set_, methods):
-        print(f"--methods takes default parameters; the recipe's own: --set {' '.join(unused)}", file=sys.stderr)
+        print(
+            f"--methods takes default parameters; the recipe's own: --set {' '.join(unused)}",
+            file=sys.stderr,
+        )
     folder = out or Path("runs") / chosen.name
     watch = Watcher(chosen)
     try:

@@ -17,8 +17,12 @@ GRID = typer.Option(
     metavar="KEY=V1,V2 ...",
     help="Values to try: fedbr.lam=0.1,1 or train.lr=0.01,0.1 or data.alpha=0.1,1.",
 )
-OUT = typer.Option(None, "--out", metavar="DIR", help="Folder of the results; default: runs/<recipe>-sweep.")
-HOLDOUT = typer.Option(0.2, "--holdout", min=0.01, max=0.9, help="Share of the training samples to choose on.")
+OUT = typer.Option(
+    None, "--out", metavar="DIR", help="Folder of the results; default: runs/<recipe>-sweep."
+)
+HOLDOUT = typer.Option(
+    0.2, "--holdout", min=0.01, max=0.9, help="Share of the training samples to choose on."
+)
 
 
 def sweep(
@@ -33,13 +37,14 @@ def sweep(
 ) -> int:
     """Try a grid of settings, with the same rounds and seeds for every stack.
 
-    Parameters of methods and lr, momentum, weight_decay are tuned: the best value of each stack is chosen on training
-    samples that are held out, never on the test set; then the chosen are trained on all and compared on the test set.
-    Any other key (data.alpha, model.width) gives a comparison for each of its values.
-    Started again with the same folder it resumes: what is finished is not repeated.
+    Parameters of methods and lr, momentum, weight_decay are tuned: the best value of each stack is
+    chosen on training samples that are held out, never on the test set; then the chosen are trained
+    on all and compared on the test set. Any other key (data.alpha, model.width) gives a comparison
+    for each of its values. Started again with the same folder it resumes: what is finished is not
+    repeated.
     """
-    from .. import config
-    from ..sweep import Grid, sweep
+    from ..recipe import schema as config
+    from ..run.sweep import Grid, sweep
     from .progress import CampaignBar
     from .tables import show_sweep
 

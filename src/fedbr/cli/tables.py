@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..results import tables
+from ..report import tables
 
 if TYPE_CHECKING:  # torch takes its time, and other commands do without
     from ..paper.outcome import Outcome
-    from ..sweep import Case
+    from ..run.sweep import Case
 
 
 def plain_console() -> Console:
@@ -67,7 +67,9 @@ def show_sweep(cases: Sequence[Case]) -> None:
             ]
             console.print(grid(["  stack", *keys, "held out %"], rows))
             counts = Counter(trial.label for trial in case.trials)
-            console.print("Trials: " + ", ".join(f"{label} {count}" for label, count in counts.items()))
+            console.print(
+                "Trials: " + ", ".join(f"{label} {count}" for label, count in counts.items())
+            )
             for remark in case.at_the_edge:
                 console.print(remark)
             for label in (label for label in counts if label not in case.best):
@@ -102,7 +104,9 @@ def show_paper_tables() -> None:
         rounds = "/".join(dict.fromkeys(str(r) for r in cpu_rounds(table)))
         cost = f"{runs} runs x {len(default_seeds(table, 'cpu'))} seeds x {rounds} rounds"
         rows.append([name, table.place, table.title, cost, ", ".join(needs(table))])
-    listed = grid(["name", "place", "what", "cost with --scale cpu", "files (digits without)"], rows)
+    listed = grid(
+        ["name", "place", "what", "cost with --scale cpu", "files (digits without)"], rows
+    )
     for column in listed.columns:
         column.justify = "left"
     console.print(listed)

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .chain import Chain, Heard
-from .data import CPU, Spec, TrainData
+from ..util.errors import RunError, at_its_place
 from .device import autocast, default, moved
-from .errors import RunError, at_its_place
+from .fast.chain import Chain, Heard
 from .method import Batch, ClientContext, Method, soft_cross_entropy
 from .method import grad as grad_of
 from .model import CohortModel, FedModel
 from .rng import layer_streams, stream
+from .samples import TrainData
+from .spec import CPU, Spec
 from .wire import SHARED, Payload, Reply, State, Task
 
 
@@ -33,10 +34,14 @@ class Job:
         return any(m.alone for m in self.methods)
 
 
-Acting = Sequence[tuple[Method, ClientContext]]  # the methods in order, each with its view of the cohort
+Acting = Sequence[
+    tuple[Method, ClientContext]
+]  # the methods in order, each with its view of the cohort
 
 
-def handle(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]) -> list[tuple[Reply, Payload]]:
+def handle(
+    job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]
+) -> list[tuple[Reply, Payload]]:
     """Answer one cohort's tasks; return each client's reply and new state."""
     if tasks[0].kind == "contribute":
         with at_its_place():
@@ -55,38 +60,52 @@ def new_state(job: Job) -> Payload:
 def cohorts(tasks: Sequence[Task], states: Sequence[Payload], size: int) -> list[list[int]]:
     """Group tasks (by position) that can train together: same kind of task, same kind of state.
 
-    Groups have at most ``size`` tasks and differ by one at most: a client left over would cost more than its share.
+    Groups have at most ``size`` tasks and differ by one at most: a client left over would cost more
+    than its share.
     """
     groups: dict[object, list[int]] = {}
     for i, (task, state) in enumerate(zip(tasks, states, strict=True)):
-        schema = [(s, k, tuple(v.shape)) for s, section in state.items() for k, v in section.items()]
+        schema = [
+            (s, k, tuple(v.shape)) for s, section in state.items() for k, v in section.items()
+        ]
         groups.setdefault((task.kind, task.round, *sorted(schema)), []).append(i)
     found = []
     for group in groups.values():
         count = -(-len(group) // size)
-        found += [group[i * len(group) // count : (i + 1) * len(group) // count] for i in range(count)]
+        found += [
+            group[i * len(group) // count : (i + 1) * len(group) // count] for i in range(count)
+        ]
     return found
 
 
 def _contribute(job: Job, data: TrainData, task: Task) -> Reply:
     x, y = data.of(task.client, job.spec.dtype)
     payload = {
-        m.name: m.contribute(x, y, job.spec, stream(job.spec.seed, m.name, "contribute", task.round, task.client))
+        m.name: m.contribute(
+            x, y, job.spec, stream(job.spec.seed, m.name, "contribute", task.round, task.client)
+        )
         for m in job.methods
         if m.asks_clients and m.shares_in(task.round)
     }
     return Reply(task.client, len(x), {k: v for k, v in payload.items() if v})
 
 
-def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]) -> list[tuple[Reply, Payload]]:
+def _train(
+    job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]
+) -> list[tuple[Reply, Payload]]:
     spec, round = job.spec, tasks[0].round
     clients = [t.client for t in tasks]
-    received = moved(tasks[0].payload | ({"model": job.model.weights()} if job.alone else {}), spec.device)
+    received = moved(
+        tasks[0].payload | ({"model": job.model.weights()} if job.alone else {}), spec.device
+    )
     states = [moved(state, spec.device) for state in states]
     start = received["model"]
     local = CohortModel(job.model, start, len(tasks), len(spec.shape), spec.joint)
     edited = {"model"} if any(m.edits for m in job.methods) else set()
-    optimizers = {name: SGD(list(params.values()), spec, name in edited) for name, params in local.groups.items()}
+    optimizers = {
+        name: SGD(list(params.values()), spec, name in edited)
+        for name, params in local.groups.items()
+    }
 
     def descend(loss: Tensor, group: str = "model") -> None:
         move(*local.gradient(loss, group, optimizers[group].seed), group)
@@ -134,13 +153,22 @@ def _train(job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Pa
         uploads["model"] = _unstack(local.snapshot())
     for m, ctx in stack:
         if ctx.state.keys() != states[0].get(m.name, {}).keys():
-            raise RunError(f"{m.name}: a client remembers {sorted(ctx.state)}; init_client must name the same")
+            raise RunError(
+                f"{m.name}: a client remembers {sorted(ctx.state)}; init_client must name the same"
+            )
     memory = {m.name: _unstack(ctx.state) for m, ctx in stack if ctx.state}
     editors.clear()  # a context has descend, which has the editors, which have contexts: they would outlive the round
-    metrics = _summary(losses, local.snapshot() if job.alone else {})  # weights that nobody else will see
+    metrics = _summary(
+        losses, local.snapshot() if job.alone else {}
+    )  # weights that nobody else will see
     return [
         (
-            Reply(client, len(data.parts[client]), moved({k: v[i] for k, v in uploads.items()}, CPU), metrics[i]),
+            Reply(
+                client,
+                len(data.parts[client]),
+                moved({k: v[i] for k, v in uploads.items()}, CPU),
+                metrics[i],
+            ),
             moved({k: {n: t.clone() for n, t in v[i].items()} for k, v in memory.items()}, CPU),
         )
         for i, client in enumerate(clients)
@@ -160,8 +188,14 @@ def _steps(
         for method, ctx in stack:
             method.begin(ctx)
             if any(p._backward_hooks for group in local.groups.values() for p in group.values()):
-                raise RunError(f"{method.name}: a hook on a weight may not be called; gradients are edited in on_grad")
-    adding = [(m, ctx) for m, ctx in stack if type(m).loss is not Method.loss or type(m).probe is not Method.probe]
+                raise RunError(
+                    f"{method.name}: a hook on a weight may not be called; gradients are edited in on_grad"
+                )
+    adding = [
+        (m, ctx)
+        for m, ctx in stack
+        if type(m).loss is not Method.loss or type(m).probe is not Method.probe
+    ]
     chain = None if spec.amp else local.as_chain()
     for batch in batches:
         with autocast(spec.device, spec.amp):
@@ -194,8 +228,12 @@ def _forward(local: CohortModel, acting: Acting, batch: Batch) -> tuple[Tensor, 
     for method, ctx in acting:
         if (term := method.loss(ctx, batch, out)) is not None:
             if not isinstance(term, Tensor) or term.shape != loss.shape:
-                found = f"shape {list(term.shape)}" if isinstance(term, Tensor) else type(term).__name__
-                raise RunError(f"{method.name}.loss must return one value per client, [{len(loss)}], not {found}")
+                found = (
+                    f"shape {list(term.shape)}" if isinstance(term, Tensor) else type(term).__name__
+                )
+                raise RunError(
+                    f"{method.name}.loss must return one value per client, [{len(loss)}], not {found}"
+                )
             loss = loss + term
     return cross_entropy, loss
 
@@ -210,12 +248,16 @@ def _batches(data: TrainData, clients: Sequence[int], round: int, spec: Spec) ->
         moves = data.moves([stream(spec.seed, "augment", round, c) for c in clients], shape)
     index = index.transpose(0, 1).contiguous()  # what a step needs lies together
     for step in range(spec.local_steps):
-        yield Batch(*data.see(index[step], spec.dtype, None if moves is None else moves[:, step]), step)
+        yield Batch(
+            *data.see(index[step], spec.dtype, None if moves is None else moves[:, step]), step
+        )
 
 
 def _summary(losses: Sequence[tuple[Tensor, Tensor]], weights: State) -> list[dict[str, float]]:
     """One dictionary per client; the only look at values, so that no step has to wait for one."""
-    cross_entropy, whole = (torch.stack(column) for column in zip(*losses, strict=True))  # [steps, C]
+    cross_entropy, whole = (
+        torch.stack(column) for column in zip(*losses, strict=True)
+    )  # [steps, C]
     bad = ~whole.isfinite()
     first = torch.where(bad.any(0), bad.int().argmax(0), -1)
     found = [
@@ -240,8 +282,9 @@ def _whole(params: Sequence[Tensor], grads: Sequence[Tensor | None], heard: Hear
 class SGD:
     """The step of torch.optim.SGD, without what it does around the step, which small models feel.
 
-    A plain step (no momentum, no decay, nobody edits the gradient) only adds: the loss has been multiplied by
-    ``seed``, minus the learning rate, before its gradient was taken. Any other step is torch's to the bit.
+    A plain step (no momentum, no decay, nobody edits the gradient) only adds: the loss has been
+    multiplied by ``seed``, minus the learning rate, before its gradient was taken. Any other step
+    is torch's to the bit.
     """
 
     def __init__(self, params: list[Tensor], spec: Spec, edited: bool = False) -> None:

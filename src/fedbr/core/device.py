@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import torch
 
-from .errors import InputError
+from ..util.errors import InputError
 from .wire import Payload
 
 PROBE = """
@@ -33,15 +33,21 @@ def choose(wanted: str) -> torch.device:
         device = torch.device(wanted)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"train.device = {wanted!r}: PyTorch has no such device here; 'auto' or 'cpu'") from error
+        raise InputError(
+            f"train.device = {wanted!r}: PyTorch has no such device here; 'auto' or 'cpu'"
+        ) from error
     return device
 
 
 @lru_cache
 def bfloat16_obstacle(device: str) -> str:
-    """Say why mixed precision cannot be used ("": it can); a child process tries, since the CPU may kill it."""
+    """Say why mixed precision cannot be used ("": it can); a child process tries, since the CPU may
+    kill it.
+    """
     try:
-        child = subprocess.run([sys.executable, "-c", PROBE, device], capture_output=True, text=True, timeout=120)
+        child = subprocess.run(
+            [sys.executable, "-c", PROBE, device], capture_output=True, text=True, timeout=120
+        )
     except subprocess.TimeoutExpired:
         return "a trial did not end within two minutes"
     if child.returncode < 0:
@@ -53,7 +59,9 @@ def bfloat16_obstacle(device: str) -> str:
 
 def autocast(device: torch.device, amp: bool) -> AbstractContextManager[object]:
     """Let a step compute in mixed precision. Nothing is cached: weights change within a step."""
-    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if amp else nullcontext()
+    return (
+        torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if amp else nullcontext()
+    )
 
 
 def autocasts(device: torch.device) -> bool:
@@ -67,6 +75,11 @@ def default(device: torch.device) -> AbstractContextManager[object]:
 
 
 def moved(payload: Payload, device: torch.device) -> Payload:
-    """Return the payload on a device; what is there already is not copied. On the way back it is waited for."""
+    """Return the payload on a device; what is there already is not copied. On the way back it is
+    waited for.
+    """
     away = device.type != "cpu"
-    return {s: {k: v.to(device, non_blocking=away) for k, v in state.items()} for s, state in payload.items()}
+    return {
+        s: {k: v.to(device, non_blocking=away) for k, v in state.items()}
+        for s, state in payload.items()
+    }

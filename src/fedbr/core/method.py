@@ -1,9 +1,9 @@
 """The one interface that an algorithm implements: a few hooks, all of which do nothing by default.
 
-On clients, C of them train at once. What belongs to a client has a leading client axis: batch.x
-[C, B, ...], out.logits [C, B, K], p.grad [C, ...], ctx.state[k] [C, ...]. What the server sent (received,
-shared, global_params) has none, and broadcasts. So: count dimensions from the end (dim=-1), average over
-dim 1 (the batch), and return one value per client.
+On clients, C of them train at once. What belongs to a client has a leading client axis: batch.x [C,
+B, ...], out.logits [C, B, K], p.grad [C, ...], ctx.state[k] [C, ...]. What the server sent
+(received, shared, global_params) has none, and broadcasts. So: count dimensions from the end
+(dim=-1), average over dim 1 (the batch), and return one value per client.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
-from .data import Spec
-from .errors import InputError
+from ..util.errors import InputError
+from ..util.validation import explain
 from .model import CohortModel, FedModel, Output
-from .validation import explain
+from .spec import Spec
 from .wire import Reply, State
 
 Sharing = Literal["never", "once", "round"]
@@ -58,10 +58,14 @@ class ClientContext:
 
     def draw(self, f: Callable[[np.random.Generator], Any]) -> Tensor:
         """Let every client draw from its own stream: [C, ...]."""
-        return torch.from_numpy(np.stack([f(r) for r in self.rngs])).to(self.spec.device, non_blocking=True)
+        return torch.from_numpy(np.stack([f(r) for r in self.rngs])).to(
+            self.spec.device, non_blocking=True
+        )
 
     def local_samples(self, *shape: int) -> tuple[Tensor, Tensor]:
-        """Let every client draw some of its own training samples: x [C, *shape, ...], y [C, *shape, K]."""
+        """Let every client draw some of its own training samples: x [C, *shape, ...], y [C, *shape,
+        K].
+        """
         return self.sampler(self.rngs, shape)
 
 
@@ -80,15 +84,20 @@ class ServerContext:
 class Method(BaseModel):
     """A federated algorithm as a set of hooks.
 
-    An instance holds hyper-parameters only: the fields of the class, checked when it is made. Whatever must be
-    remembered lives in the ``State`` dictionaries that the runtime keeps, ships, counts and checkpoints.
+    An instance holds hyper-parameters only: the fields of the class, checked when it is made.
+    Whatever must be remembered lives in the ``State`` dictionaries that the runtime keeps, ships,
+    counts and checkpoints.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True
+    )
 
     name: ClassVar[str]
     paper: ClassVar[str] = ""
-    alone: ClassVar[bool] = False  # True: clients train without a server, nothing is sent and nothing averaged
+    alone: ClassVar[bool] = (
+        False  # True: clients train without a server, nothing is sent and nothing averaged
+    )
 
     if not TYPE_CHECKING:  # type checkers know the fields of each method better
 
@@ -96,7 +105,9 @@ class Method(BaseModel):
             try:
                 super().__init__(**values)
             except ValidationError as error:
-                raise explain(type(self), error, getattr(self, "name", type(self).__name__)) from None
+                raise explain(
+                    type(self), error, getattr(self, "name", type(self).__name__)
+                ) from None
 
         def __setattr__(self, name: str, value: Any) -> None:
             if name.startswith("_"):
@@ -109,7 +120,9 @@ class Method(BaseModel):
 
     # Before training, or before a round. No client axis.
     def check(self, spec: Spec, sizes: Sequence[int]) -> None:
-        """Refuse, with an InputError, clients that the method cannot train; ``sizes`` counts their distinct samples."""
+        """Refuse, with an InputError, clients that the method cannot train; ``sizes`` counts their
+        distinct samples.
+        """
 
     def rebuild(self, model: FedModel, spec: Spec) -> FedModel:
         """Return the model to train, if the method needs another one than the one given."""
@@ -134,7 +147,9 @@ class Method(BaseModel):
         return type(self).contribute is not Method.contribute
 
     def contribute(self, x: Tensor, y: Tensor, spec: Spec, rng: np.random.Generator) -> State:
-        """Client: what it reveals to ``share``. With ``finish`` and the weights, all that it ever reveals."""
+        """Client: what it reveals to ``share``. With ``finish`` and the weights, all that it ever
+        reveals.
+        """
         return {}
 
     def share(self, contributions: Sequence[State], spec: Spec, rng: np.random.Generator) -> State:
@@ -159,11 +174,15 @@ class Method(BaseModel):
 
     # Each round, on C clients.
     def init_client(self, model: FedModel) -> State:
-        """Return the memory of one client that never trained, with all the keys it will ever have. No client axis."""
+        """Return the memory of one client that never trained, with all the keys it will ever have.
+        No client axis.
+        """
         return {}
 
     def personal(self, state: State) -> State | None:
-        """Return a client's own model, from its memory, to test in place of the global one. No client axis."""
+        """Return a client's own model, from its memory, to test in place of the global one. No
+        client axis.
+        """
         return None
 
     def begin(self, ctx: ClientContext) -> None:
@@ -174,7 +193,9 @@ class Method(BaseModel):
         return batch
 
     def probe(self, ctx: ClientContext, batch: Batch) -> Tensor | None:
-        """Return further samples to run, [C, n, ...] or [n, ...] for all: the output is ``ctx.probed``."""
+        """Return further samples to run, [C, n, ...] or [n, ...] for all: the output is
+        ``ctx.probed``.
+        """
         return None
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
@@ -182,16 +203,22 @@ class Method(BaseModel):
         return None
 
     def rests(self, step: int) -> bool:
-        """Say whether ``probe`` and ``loss`` would return nothing in a step: then they are not asked."""
+        """Say whether ``probe`` and ``loss`` would return nothing in a step: then they are not
+        asked.
+        """
         return False
 
     @property
     def edits(self) -> bool:
-        """Say whether ``on_grad`` changes anything; if none does, weights and gradient need not be told apart."""
+        """Say whether ``on_grad`` changes anything; if none does, weights and gradient need not be
+        told apart.
+        """
         return type(self).on_grad is not Method.on_grad
 
     def on_grad(self, ctx: ClientContext, params: State) -> None:
-        """Edit ``p.grad`` in place, before the optimiser step. Only the model's own weights come here."""
+        """Edit ``p.grad`` in place, before the optimiser step. Only the model's own weights come
+        here.
+        """
 
     def finish(self, ctx: ClientContext) -> State:
         """Update ``ctx.state``; return what to upload, [C, ...]."""
@@ -200,13 +227,16 @@ class Method(BaseModel):
 
 def soft_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Return one value per client: [C, B, K], [C, B, K] -> [C]."""
-    # Samples last: torch computes many of them at once, and only one where the few classes lie last (15 times slower).
+    # Samples last: torch computes many of them at once, and only one where the few classes lie last
+    # (15 times slower).
     log_p = logits.mT.log_softmax(dim=-2)
     return (log_p * y.mT).sum(dim=(-2, -1)) / -log_p.shape[-1]
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Return the cosine similarity over the last dimension; torch's own takes twice the time, most of it backwards."""
+    """Return the cosine similarity over the last dimension; torch's own takes twice the time, most
+    of it backwards.
+    """
     return (a * b).sum(-1) * _inverse_norm(a) * _inverse_norm(b)
 
 
@@ -221,8 +251,12 @@ def grad(p: Tensor) -> Tensor:
 
 
 def trained(model: FedModel) -> State:
-    """Return the weights that ``on_grad`` sees: those that train, without the modules that methods add."""
-    return {k: p for k, p in model.named_parameters() if p.requires_grad and not k.startswith("extras.")}
+    """Return the weights that ``on_grad`` sees: those that train, without the modules that methods
+    add.
+    """
+    return {
+        k: p for k, p in model.named_parameters() if p.requires_grad and not k.startswith("extras.")
+    }
 
 
 def take(t: Tensor, index: Tensor) -> Tensor:
@@ -269,7 +303,11 @@ def forgets_its_term(method: Method) -> bool:
 
 
 def _returns(node: ast.AST) -> bool:
-    inner = [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.FunctionDef | ast.Lambda | ast.ClassDef)]
+    inner = [
+        n
+        for n in ast.iter_child_nodes(node)
+        if not isinstance(n, ast.FunctionDef | ast.Lambda | ast.ClassDef)
+    ]
     return any(isinstance(n, ast.Return | ast.Raise) or _returns(n) for n in inner)
 
 
@@ -277,23 +315,42 @@ def check_stack(methods: Sequence[Method]) -> None:
     """Refuse what cannot be combined, with the reason."""
     for m in methods:
         if not isinstance(m, Method):
-            raise InputError(f"methods: {m!r} is not a method; list instances, such as [fedbr.FedBR(lam=0.1)]")
+            raise InputError(
+                f"methods: {m!r} is not a method; list instances, such as [fedbr.FedBR(lam=0.1)]"
+            )
         check_name(type(m))
         hooks = [n for n in vars(Method) if not n.startswith(("_", "model_"))]
-        for own in (n for n, thing in vars(type(m)).items() if callable(thing) and not n.startswith("_")):
-            if own not in hooks and (close := difflib.get_close_matches(own, hooks, n=1, cutoff=0.75)):
-                raise InputError(f"methods: {type(m).__name__}.{own} is no hook; did you mean {close[0]!r}?")
-            if own in hooks and not _takes(getattr(type(m), own), wanted := inspect.signature(getattr(Method, own))):
+        for own in (
+            n for n, thing in vars(type(m)).items() if callable(thing) and not n.startswith("_")
+        ):
+            if own not in hooks and (
+                close := difflib.get_close_matches(own, hooks, n=1, cutoff=0.75)
+            ):
+                raise InputError(
+                    f"methods: {type(m).__name__}.{own} is no hook; did you mean {close[0]!r}?"
+                )
+            if own in hooks and not _takes(
+                getattr(type(m), own), wanted := inspect.signature(getattr(Method, own))
+            ):
                 given = ", ".join(wanted.parameters)
-                raise InputError(f"methods: {type(m).__name__}.{own} is called with ({given}), which it does not take")
+                raise InputError(
+                    f"methods: {type(m).__name__}.{own} is called with ({given}), which it does not take"
+                )
     names = [m.name for m in methods]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"methods = {'+'.join(names)}: {name!r} is there twice; list a method once")
+            raise InputError(
+                f"methods = {'+'.join(names)}: {name!r} is there twice; list a method once"
+            )
     stack = "+".join(names)
     if len(methods) > 1 and (hermits := [m.name for m in methods if m.alone]):
-        raise InputError(f"methods = {stack}: with {hermits[0]!r} clients train alone; it goes with no other method")
-    for hook, what in (("weigh", "choose the aggregation weights"), ("personal", "keep a client's own model")):
+        raise InputError(
+            f"methods = {stack}: with {hermits[0]!r} clients train alone; it goes with no other method"
+        )
+    for hook, what in (
+        ("weigh", "choose the aggregation weights"),
+        ("personal", "keep a client's own model"),
+    ):
         claimed = [m.name for m in methods if getattr(type(m), hook) is not getattr(Method, hook)]
         if len(claimed) > 1:
             raise InputError(f"methods = {stack}: {' and '.join(claimed)} both {what}; keep one")

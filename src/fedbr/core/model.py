@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from . import stacked
-from .chain import Chain, Found, Heard, Layer
-from .errors import InputError
+from ..util.errors import InputError
+from .fast import stacked
+from .fast.chain import Chain, Found, Heard, Layer
 from .wire import State
 
 
@@ -22,10 +22,16 @@ class Output(NamedTuple):
 
 
 class FedModel(nn.Module):
-    """A feature extractor and a classifier; ``extras`` holds what methods add, and is federated too."""
+    """A feature extractor and a classifier; ``extras`` holds what methods add, and is federated
+    too.
+    """
 
     def __init__(
-        self, encoder: nn.Module, num_features: int, num_classes: int, classifier: nn.Module | None = None
+        self,
+        encoder: nn.Module,
+        num_features: int,
+        num_classes: int,
+        classifier: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -33,7 +39,10 @@ class FedModel(nn.Module):
         self.extras = nn.ModuleDict()
         self.num_features = num_features
         self.num_classes = num_classes
-        self.bytes_seen_as: tuple[float | Tensor, float | Tensor] = (1 / 255, 0.0)  # scale and shift
+        self.bytes_seen_as: tuple[float | Tensor, float | Tensor] = (
+            1 / 255,
+            0.0,
+        )  # scale and shift
         self.class_names: Sequence[str] | None = None  # in the order of what ``predict`` returns
         self.sample_shape: tuple[int, ...] | None = None  # what it was trained on; None: not known
 
@@ -54,7 +63,9 @@ class FedModel(nn.Module):
     def _samples(self, x: Tensor) -> Tensor:
         """Refuse what is not a batch of samples as they were in training."""
         if not (x.dtype == torch.uint8 or x.is_floating_point()):
-            raise InputError(f"predict: samples of type {x.dtype}; bytes (pixels from 0 to 255) or floats are wanted")
+            raise InputError(
+                f"predict: samples of type {x.dtype}; bytes (pixels from 0 to 255) or floats are wanted"
+            )
         shape = self.sample_shape
         if shape is not None and tuple(x.shape[1:]) != shape:
             hint = ""
@@ -63,11 +74,15 @@ class FedModel(nn.Module):
             elif len(shape) == 3 and tuple(x.shape[1:]) == (*shape[1:], shape[0]):
                 hint = "; channels first, x.permute(0, 3, 1, 2) or np.moveaxis(x, -1, 1)"
             wanted = ", ".join(map(str, shape))
-            raise InputError(f"predict: x has shape {tuple(x.shape)}; (samples, {wanted}) is wanted{hint}")
+            raise InputError(
+                f"predict: x has shape {tuple(x.shape)}; (samples, {wanted}) is wanted{hint}"
+            )
         return x
 
     def predict(self, x: Tensor | NDArray[Any]) -> Tensor:
-        """Return the most likely class of each sample, in eval mode; bytes are scaled as they were in training."""
+        """Return the most likely class of each sample, in eval mode; bytes are scaled as they were
+        in training.
+        """
         x = self._samples(torch.as_tensor(x))
         dtype = next(self.parameters()).dtype
         if x.dtype == torch.uint8:
@@ -85,8 +100,15 @@ class FedModel(nn.Module):
 class CohortModel:
     """The models of C clients: every weight has a leading client axis, one call runs all."""
 
-    def __init__(self, model: FedModel, weights: State, size: int, sample_dims: int, joint: bool = False) -> None:
-        self.module, self.size, self.sample_dims, self.joint = model.train(), size, sample_dims, joint
+    def __init__(
+        self, model: FedModel, weights: State, size: int, sample_dims: int, joint: bool = False
+    ) -> None:
+        self.module, self.size, self.sample_dims, self.joint = (
+            model.train(),
+            size,
+            sample_dims,
+            joint,
+        )
         self.weights = {k: v.expand(size, *v.shape).clone() for k, v in weights.items()}
         self.groups: dict[str, State] = {"model": {}}  # each extra module is a group of its own
         for key, p in model.named_parameters():
@@ -116,7 +138,9 @@ class CohortModel:
         return [Output(*parts) for parts in zip(*(stacked.cut(t, sizes) for t in out), strict=True)]
 
     def gradient(self, loss: Tensor, group: str, seed: float) -> tuple[list[Tensor | None], Heard]:
-        """Return ``seed`` times the gradient of a loss [C] by a group's weights, and what chains left out of it."""
+        """Return ``seed`` times the gradient of a loss [C] by a group's weights, and what chains
+        left out of it.
+        """
         heard: list[tuple[Chain, Found]] = []
         for of, chain in self.chains:
             chain.heard = heard if of == group else []
@@ -160,15 +184,20 @@ class CohortModel:
     def frozen(self, weights: State, x: Tensor) -> Output:
         """Run at other weights, in eval mode, without gradients.
 
-        Weights may be what the server sent (no client axis) or what each client kept (client axis); so may x.
+        Weights may be what the server sent (no client axis) or what each client kept (client axis);
+        so may x.
         """
         key = next(iter(weights))
         self.module.eval()
         try:
             if weights[key].dim() == self.weights[key].dim():
-                # What is missing (statistics, weights that do not train) is as at the start, as without a client axis.
+                # What is missing (statistics, weights that do not train) is as at the start, as
+                # without a client axis.
                 rest = {k: v for k, v in self.module.weights().items() if k not in weights}
-                weights = weights | {k: v.to(weights[key].device).expand(self.size, *v.shape) for k, v in rest.items()}
+                weights = weights | {
+                    k: v.to(weights[key].device).expand(self.size, *v.shape)
+                    for k, v in rest.items()
+                }
                 plans = {path: self._plan(path, weights) for path in ("encoder", "classifier")}
                 return self._run(plans, self._own(x))
             if x.dim() == self.sample_dims + 2:  # the same weights for all clients: one large batch

@@ -15,14 +15,17 @@ import torch
 def stream(seed: int, *path: str | int) -> np.random.Generator:
     """Return the independent stream of a path such as ("batches", round, client)."""
     name = "/".join([str(seed), *map(str, path)])
-    return np.random.default_rng(int.from_bytes(blake2b(name.encode(), digest_size=16).digest(), "big"))
+    return np.random.default_rng(
+        int.from_bytes(blake2b(name.encode(), digest_size=16).digest(), "big")
+    )
 
 
 @contextmanager
 def torch_stream(seed: int, *path: str | int) -> Iterator[None]:
     """Let torch's own generator (weights at the start, dropout) draw from a path, then restore it."""
     seed = _number(seed, *path)
-    # Not torch.manual_seed: it imports the compiler, two seconds, and takes two milliseconds each time.
+    # Not torch.manual_seed: it imports the compiler, two seconds, and takes two milliseconds each
+    # time.
     generators = _generators()
     states = [generator.get_state() for generator in generators]
     for generator in generators:
@@ -34,20 +37,27 @@ def torch_stream(seed: int, *path: str | int) -> Iterator[None]:
             generator.set_state(state)
 
 
-_DRAWING: ContextVar[Callable[[], Sequence[torch.Generator]]] = ContextVar("generators of clients", default=tuple)
+_DRAWING: ContextVar[Callable[[], Sequence[torch.Generator]]] = ContextVar(
+    "generators of clients", default=tuple
+)
 
 
 @contextmanager
-def layer_streams(seed: int, round: int, clients: Sequence[int], device: torch.device) -> Iterator[None]:
+def layer_streams(
+    seed: int, round: int, clients: Sequence[int], device: torch.device
+) -> Iterator[None]:
     """Let layers that draw (dropout) draw for every client what they would draw for it alone.
 
-    A client alone draws from torch's own generator; of several, whatever else asks that one gets numbers of the round.
+    A client alone draws from torch's own generator; of several, whatever else asks that one gets
+    numbers of the round.
     """
 
     @cache  # hardly any model asks
     def generators() -> list[torch.Generator]:
         place = "cpu" if device.type == "meta" else device
-        return [torch.Generator(place).manual_seed(_number(seed, "layers", round, c)) for c in clients]
+        return [
+            torch.Generator(place).manual_seed(_number(seed, "layers", round, c)) for c in clients
+        ]
 
     token = _DRAWING.set(generators)
     try:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from ..util.errors import Diverged, RunError, at_its_place
 from .client import Job
-from .errors import Diverged, RunError, at_its_place
 from .method import Method, ServerContext
 from .rng import stream
 from .wire import SHARED, Payload, Reply, State, Task
@@ -17,9 +17,12 @@ from .wire import SHARED, Payload, Reply, State, Task
 class Server:
     def __init__(self, job: Job) -> None:
         self.job = job
-        # As they come out of a message, in which nothing lies turned: last bits of products depend on it.
+        # As they come out of a message, in which nothing lies turned: last bits of products depend
+        # on it.
         plain = torch.contiguous_format
-        self.params: State = {k: v.clone(memory_format=plain) for k, v in job.model.weights().items()}
+        self.params: State = {
+            k: v.clone(memory_format=plain) for k, v in job.model.weights().items()
+        }
         self.state: Payload = {m.name: m.init_server(job.model, job.spec) for m in job.methods}
         self.shared: Payload = {}
         self.made: dict[str, int] = {}  # shared section -> the round in which it was made
@@ -38,19 +41,27 @@ class Server:
                 continue
             parts = [r.payload[m.name] for r in replies if m.name in r.payload]
             with at_its_place():
-                section = m.share(parts, self.job.spec, stream(self.job.spec.seed, m.name, "share", round))
+                section = m.share(
+                    parts, self.job.spec, stream(self.job.spec.seed, m.name, "share", round)
+                )
             if section:
                 self.shared[SHARED + m.name] = section
                 self.made[SHARED + m.name] = round
 
     def train_tasks(self, round: int, clients: Sequence[int]) -> list[Task]:
-        """Send the model, the methods' sections, and the shared data to those who do not have it yet."""
+        """Send the model, the methods' sections, and the shared data to those who do not have it
+        yet.
+        """
         payload = {} if self.job.alone else {"model": self.params}
         payload |= {m.name: s for m in self.job.methods if (s := m.broadcast(self.state[m.name]))}
         tasks = []
         for client in clients:
             holds = self.holds.get(client, {})
-            news = {name: section for name, section in self.shared.items() if holds.get(name) != self.made[name]}
+            news = {
+                name: section
+                for name, section in self.shared.items()
+                if holds.get(name) != self.made[name]
+            }
             tasks.append(Task("train", client, round, payload | news, self.last.get(client, 0)))
             self.holds[client] = dict(self.made)
         return tasks
@@ -64,7 +75,9 @@ class Server:
             return
         weights = self._weights(replies)
         new = {key: self._average(key, weights, replies) for key in self.params}
-        if not all(bool(value.isfinite().all()) for value in new.values()):  # then one of theirs is not, or overflows
+        if not all(
+            bool(value.isfinite().all()) for value in new.values()
+        ):  # then one of theirs is not, or overflows
             self._blame(round, replies, new)
         ctx = ServerContext(round, self.job.spec, replies, weights, self.params, new)
         for m in self.job.methods:
@@ -77,13 +90,23 @@ class Server:
         for m in self.job.methods:
             if type(m).personal is not Method.personal:
                 own = {client: m.personal(state[m.name]) for client, state in states.items()}
-                return [own.get(client) or self.params for client in range(self.job.spec.num_clients)]
+                return [
+                    own.get(client) or self.params for client in range(self.job.spec.num_clients)
+                ]
         return self.params
 
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Payload]]:
         """Return all that must be kept to go on, as plain JSON and tensors."""
-        header = {"made": self.made, "holds": sorted(self.holds.items()), "last": sorted(self.last.items())}
-        return header, {"server": {"model": self.params}, "methods": self.state, "shared": self.shared}
+        header = {
+            "made": self.made,
+            "holds": sorted(self.holds.items()),
+            "last": sorted(self.last.items()),
+        }
+        return header, {
+            "server": {"model": self.params},
+            "methods": self.state,
+            "shared": self.shared,
+        }
 
     def restore(self, header: dict[str, Any], payloads: dict[str, Payload]) -> None:
         """Go on from a snapshot."""
@@ -91,7 +114,11 @@ class Server:
         if lost := [m.name for m in self.job.methods if m.name not in payloads["methods"]]:
             raise RunError(f"the checkpoint lacks what the server remembers for {', '.join(lost)}")
         self.state = {m.name: payloads["methods"][m.name] for m in self.job.methods}
-        self.made, self.holds, self.last = header["made"], dict(header["holds"]), dict(header["last"])
+        self.made, self.holds, self.last = (
+            header["made"],
+            dict(header["holds"]),
+            dict(header["last"]),
+        )
 
     def _check(self, round: int, reply: Reply) -> None:
         """Refuse a reply that would spoil the average."""
@@ -123,7 +150,9 @@ class Server:
         sizes = [r.num_examples if self.job.spec.aggregate == "samples" else 1 for r in replies]
         return [size / sum(sizes) for size in sizes]
 
-    def _average(self, key: str, weights: Sequence[float], replies: Sequence[Reply]) -> torch.Tensor:
+    def _average(
+        self, key: str, weights: Sequence[float], replies: Sequence[Reply]
+    ) -> torch.Tensor:
         """Average what is float (weights and buffers alike); copy counters from the first client."""
         first = replies[0].payload["model"][key]
         if not first.is_floating_point():

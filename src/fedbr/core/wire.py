@@ -1,4 +1,6 @@
-"""What travels between server and clients, what either side remembers, and the one byte format of both."""
+"""What travels between server and clients, what either side remembers, and the one byte format of
+both.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def nbytes(payload: Payload) -> int:
 
 
 def pack(header: Any, payloads: Mapping[str, Payload]) -> bytes:
-    """Write a JSON header and named payloads as safetensors; a tensor that occurs twice is written once."""
+    """Write a JSON header and named payloads as safetensors; a tensor that occurs twice is written
+    once.
+    """
     tensors: State = {}
     names: dict[int, str] = {}  # id of a tensor -> the name under which it is stored
     storages: set[int] = set()  # safetensors wants every tensor to have its own
@@ -60,7 +64,9 @@ def pack(header: Any, payloads: Mapping[str, Payload]) -> bytes:
                 if name not in tensors:
                     tensors[name] = _alone(tensor, storages)
                 keys[key] = name
-    return safetensors.torch.save(tensors, {"header": json.dumps(header), "layout": json.dumps(layout)})
+    return safetensors.torch.save(
+        tensors, {"header": json.dumps(header), "layout": json.dumps(layout)}
+    )
 
 
 def unpack(blob: bytes) -> tuple[Any, dict[str, Payload]]:
@@ -69,7 +75,10 @@ def unpack(blob: bytes) -> tuple[Any, dict[str, Payload]]:
     length = int.from_bytes(blob[:8], "little")
     metadata = json.loads(blob[8 : 8 + length])["__metadata__"]
     payloads = {
-        who: {section: {key: tensors[name] for key, name in keys.items()} for section, keys in sections.items()}
+        who: {
+            section: {key: tensors[name] for key, name in keys.items()}
+            for section, keys in sections.items()
+        }
         for who, sections in json.loads(metadata["layout"]).items()
     }
     return json.loads(metadata["header"]), payloads
@@ -79,7 +88,10 @@ def read_part(path: Path, who: str) -> Payload:
     """Read one payload of a file that holds what ``pack`` wrote; the rest is not even looked at."""
     with safetensors.safe_open(path, "pt") as file:
         sections = json.loads(file.metadata()["layout"])[who]
-        return {section: {k: file.get_tensor(name) for k, name in keys.items()} for section, keys in sections.items()}
+        return {
+            section: {k: file.get_tensor(name) for k, name in keys.items()}
+            for section, keys in sections.items()
+        }
 
 
 def _alone(tensor: Tensor, storages: set[int]) -> Tensor:
@@ -88,4 +100,8 @@ def _alone(tensor: Tensor, storages: set[int]) -> Tensor:
     where = tensor.untyped_storage().data_ptr()
     shared = tensor.untyped_storage().nbytes() != tensor.nbytes or where in storages
     storages.add(where)
-    return tensor.clone(memory_format=torch.contiguous_format) if shared or not tensor.is_contiguous() else tensor
+    return (
+        tensor.clone(memory_format=torch.contiguous_format)
+        if shared or not tensor.is_contiguous()
+        else tensor
+    )

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..core.errors import InputError, unknown
 from ..core.rng import stream
-from . import cifar, digits, mnist, own, pacs, proxy
+from ..util.errors import InputError, unknown
+from . import proxy
 from .federation import Federation, Source, split
 from .holdout import held_out
 from .options import DataOptions
 from .partition import PARTITIONS, PartitionOptions
 from .rotation import rotate_clients, rotate_images
 from .shrinking import shrunk
+from .sources import cifar, digits, mnist, own, pacs
 
-__all__ = ["DATASETS", "PARTITIONS", "DataOptions", "Dataset", "Federation", "PartitionOptions", "load"]
+__all__ = [
+    "DATASETS",
+    "PARTITIONS",
+    "DataOptions",
+    "Dataset",
+    "Federation",
+    "PartitionOptions",
+    "load",
+]
 
 
 Arrange = Callable[[Federation, DataOptions, int], Federation]
@@ -103,7 +112,11 @@ def _tuning(source: Source, share: float, seed: int) -> Source:
     """Test on a share of the training samples, so that the test set stays unseen."""
     held = held_out(source.train.y.numpy(), share, stream(seed, "holdout"), source.owner)
     if not held.any():
-        raise InputError(f"data.holdout = {share}: leaves nothing to test on, of {len(source.train)} training samples")
+        raise InputError(
+            f"data.holdout = {share}: leaves nothing to test on, of {len(source.train)} training samples"
+        )
     owners = (None, None) if source.owner is None else (source.owner[~held], source.owner[held])
     test = replace(source.train.only(held), augment=None)
-    return replace(source, train=source.train.only(~held), test=test, owner=owners[0], test_owner=owners[1])
+    return replace(
+        source, train=source.train.only(~held), test=test, owner=owners[0], test_owner=owners[1]
+    )

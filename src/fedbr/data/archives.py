@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Self
 
-from ..core.errors import InputError, NoFiles
+from ..util.errors import InputError, NoFiles
 
 Members = dict[str, Callable[[], bytes]]  # name inside the archive -> how to read it
 
@@ -24,14 +24,18 @@ ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 MEMBER = re.compile(r"(\.zip|\.tar|\.tar\.gz|\.tgz)!/", re.IGNORECASE)
 GZIP = b"\x1f\x8b"
 
-_IN_MEMORY = 2**29  # bytes of a decompressed tar; a larger one goes to a temporary file without a name
+_IN_MEMORY = (
+    2**29
+)  # bytes of a decompressed tar; a larger one goes to a temporary file without a name
 _CHUNK = 2**20
 
 
 class Tree:
-    """A read-only view of a folder and the archives in it, or of one archive; hidden files are left out.
+    """A read-only view of a folder and the archives in it, or of one archive; hidden files are left
+    out.
 
-    Archives are read in place, when first needed. A member is named after its archive: ``a.zip!/inner/name``.
+    Archives are read in place, when first needed. A member is named after its archive:
+    ``a.zip!/inner/name``.
     """
 
     def __init__(
@@ -50,7 +54,9 @@ class Tree:
 
     @classmethod
     def open(cls, path: Path | str, hint: str = "") -> Self:
-        """Look at a folder or an archive; in a folder only archives whose name matches ``hint`` are seen."""
+        """Look at a folder or an archive; in a folder only archives whose name matches ``hint`` are
+        seen.
+        """
         root = Path(path).expanduser()
         with _refusing(str(root)):
             there = root.exists()
@@ -61,10 +67,15 @@ class Tree:
                 raise InputError(f"{root}: neither a folder nor an archive ({', '.join(ARCHIVES)})")
             return cls(root, {}, {root.name: root})
         found = {file.relative_to(root).as_posix(): file for file in _walk(root)}
-        # One level of sub-folders: an archive that lies deeper is part of the data, not its wrapping.
-        archives = {name: file for name, file in found.items() if _is_archive(name) and name.count("/") < 2}
+        # One level of sub-folders: an archive that lies deeper is part of the data, not its
+        # wrapping.
+        archives = {
+            name: file for name, file in found.items() if _is_archive(name) and name.count("/") < 2
+        }
         files = {name: file for name, file in found.items() if name not in archives}
-        seen = {name: file for name, file in archives.items() if re.search(hint, name, re.IGNORECASE)}
+        seen = {
+            name: file for name, file in archives.items() if re.search(hint, name, re.IGNORECASE)
+        }
         return cls(root, files, seen, hint, [name for name in archives if name not in seen])
 
     def __enter__(self) -> Self:
@@ -85,10 +96,16 @@ class Tree:
 
     @property
     def names(self) -> list[str]:
-        """All names; every archive that matches the hint is listed, for which a tar.gz is decompressed."""
+        """All names; every archive that matches the hint is listed, for which a tar.gz is
+        decompressed.
+        """
         return [
             *self._files,
-            *(f"{archive}!/{inner}" for archive in self._archives for inner in self._members(archive)),
+            *(
+                f"{archive}!/{inner}"
+                for archive in self._archives
+                for inner in self._members(archive)
+            ),
         ]
 
     def read(self, name: str) -> bytes:
@@ -102,14 +119,20 @@ class Tree:
         raise InputError(f"{name}: not in {self.path}")
 
     def find(self, *endings: str) -> str | None:
-        """Return the one name that is, or ends in, the first of these that exists; files go before members."""
-        return self._find(self.files, endings) or self._find(self.names, endings)  # opens no archive without need
+        """Return the one name that is, or ends in, the first of these that exists; files go before
+        members.
+        """
+        return self._find(self.files, endings) or self._find(
+            self.names, endings
+        )  # opens no archive without need
 
     def _find(self, names: list[str], endings: Iterable[str]) -> str | None:
         for ending in endings:
             found = [name for name in names if name == ending or name.endswith("/" + ending)]
             if len(found) > 1:
-                raise InputError(f"{self.path}: has {ending} more than once ({found[0]}, {found[1]}); name one folder")
+                raise InputError(
+                    f"{self.path}: has {ending} more than once ({found[0]}, {found[1]}); name one folder"
+                )
             if found:
                 return found[0]
         return None
@@ -123,11 +146,15 @@ class Tree:
 
     @property
     def unopened(self) -> str:
-        """The end of a line that says what is missing: archives that might have it, but for their names."""
+        """The end of a line that says what is missing: archives that might have it, but for their
+        names.
+        """
         if not self._closed:
             return ""
         names = ", ".join(self._closed[:3]) + (", ..." if len(self._closed) > 3 else "")
-        verb, whose = ("was", "its name has") if len(self._closed) == 1 else ("were", "their names have")
+        verb, whose = (
+            ("was", "its name has") if len(self._closed) == 1 else ("were", "their names have")
+        )
         return f"; {names} {verb} not opened: {whose} no {self._hint!r}"
 
     def _members(self, archive: str) -> Members:
@@ -135,7 +162,9 @@ class Tree:
             listing = _zip if archive.lower().endswith(".zip") else _tar
             with _refusing(archive):
                 members = listing(archive, self._archives[archive], self._open)
-            self._listed[archive] = {inner: read for inner, read in members.items() if not hidden(inner)}
+            self._listed[archive] = {
+                inner: read for inner, read in members.items() if not hidden(inner)
+            }
         return self._listed[archive]
 
 
@@ -148,12 +177,16 @@ def hidden(name: str) -> bool:
 
 
 def _walk(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """Yield the files below a folder in the order of their names; links are followed, but not in circles."""
+    """Yield the files below a folder in the order of their names; links are followed, but not in
+    circles.
+    """
     real = folder.resolve()
     if real in above:
         return
     with _refusing(str(folder)):
-        entries = sorted((e for e in folder.iterdir() if not hidden(e.name)), key=lambda e: natural(e.name))
+        entries = sorted(
+            (e for e in folder.iterdir() if not hidden(e.name)), key=lambda e: natural(e.name)
+        )
         folders = {entry for entry in entries if entry.is_dir()}
     for entry in entries:
         if entry in folders:
@@ -164,13 +197,17 @@ def _walk(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
 
 @contextmanager
 def _refusing(what: str) -> Iterator[None]:
-    """Turn whatever the file system and the archive modules raise into one line that names the file."""
+    """Turn whatever the file system and the archive modules raise into one line that names the
+    file.
+    """
     try:
         yield
     except InputError:
         raise
     except Exception as error:  # the modules raise almost anything on damaged archives
-        reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        reason = (
+            (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        )
         line = " ".join(f"{what}: cannot be read ({reason})".split())  # names may have line breaks
         raise InputError(line) from error
 
@@ -188,7 +225,9 @@ def _zip(archive: str, path: Path, stack: ExitStack) -> Members:
         opened = stack.enter_context(zipfile.ZipFile(path))
     except zipfile.BadZipFile as error:
         size = path.stat().st_size
-        raise InputError(f"{archive}: ends at byte {size} without the directory of a zip: cut short?") from error
+        raise InputError(
+            f"{archive}: ends at byte {size} without the directory of a zip: cut short?"
+        ) from error
     members: Members = {}
     for info in opened.infolist():
         name = _inner(archive, info.filename)
@@ -220,7 +259,9 @@ def _member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
 
 
 def _decompressed(archive: str, file: IO[bytes], stack: ExitStack) -> IO[bytes]:
-    """Return a tar in which one can seek; a compressed one is decompressed once, whatever is read of it."""
+    """Return a tar in which one can seek; a compressed one is decompressed once, whatever is read
+    of it.
+    """
     packed = file.read(len(GZIP)) == GZIP  # by content: some servers decompress on the way
     file.seek(0)
     if not packed:
@@ -229,7 +270,9 @@ def _decompressed(archive: str, file: IO[bytes], stack: ExitStack) -> IO[bytes]:
     try:
         shutil.copyfileobj(gzip.GzipFile(fileobj=file), whole, _CHUNK)
     except EOFError as error:
-        raise InputError(f"{archive}: ends at byte {file.tell()}, in the middle of its compressed data") from error
+        raise InputError(
+            f"{archive}: ends at byte {file.tell()}, in the middle of its compressed data"
+        ) from error
     except (zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{archive}: damaged before byte {file.tell()} ({error})") from error
     whole.seek(0)

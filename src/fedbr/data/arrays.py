@@ -10,18 +10,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.data import Index, Samples
-from ..core.errors import InputError
+from ..core.samples import Index, Samples
+from ..util.errors import InputError
 
 PIXELS = (torch.uint8,)
 FLOATS = (torch.float16, torch.float32, torch.float64)
 
 
 def as_tensor(x: Any, name: str, *, ordered: bool = False) -> Tensor:
-    """Take bytes or floats, [samples, ...]; unless they are ``ordered``, images get their channels first."""
+    """Take bytes or floats, [samples, ...]; unless they are ``ordered``, images get their channels
+    first.
+    """
     found = _native(x, name)
     if found.dim() < 2 or 0 in found.shape[1:]:
-        raise InputError(f"{name}: shape {tuple(found.shape)}; samples with one value or more each are wanted")
+        raise InputError(
+            f"{name}: shape {tuple(found.shape)}; samples with one value or more each are wanted"
+        )
     if found.dtype in FLOATS and not torch.isfinite(found).all():
         raise InputError(f"{name}: some samples are not finite")
     if found.dtype == torch.uint8 and found.dim() == 3:
@@ -34,14 +38,18 @@ def _native(x: Any, name: str) -> Tensor:
         found = x.detach().cpu()
         found = found.float() if found.is_floating_point() and found.dtype not in FLOATS else found
         if found.dtype not in PIXELS + FLOATS:
-            raise InputError(f"{name}: samples of type {found.dtype}; bytes (pixels) or floats are wanted")
+            raise InputError(
+                f"{name}: samples of type {found.dtype}; bytes (pixels) or floats are wanted"
+            )
         return found
     array = _array(x, name)
     if array.dtype.kind == "f":
         native = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
         array = array.astype(native, copy=False)
     elif array.dtype != np.uint8:
-        raise InputError(f"{name}: samples of type {array.dtype}; bytes (pixels) or floats are wanted")
+        raise InputError(
+            f"{name}: samples of type {array.dtype}; bytes (pixels) or floats are wanted"
+        )
     return torch.from_numpy(np.asarray(array, order="C"))  # torch takes no negative strides
 
 
@@ -49,11 +57,15 @@ def _array(values: Any, name: str) -> NDArray[Any]:
     try:
         return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name}: not an array of numbers ({' '.join(str(error).split())})") from error
+        raise InputError(
+            f"{name}: not an array of numbers ({' '.join(str(error).split())})"
+        ) from error
 
 
 def channels_first(x: Tensor, name: str) -> Tensor:
-    """Put channels first where images have them last; where it cannot be told, they stay as they are."""
+    """Put channels first where images have them last; where it cannot be told, they stay as they
+    are.
+    """
     if x.dim() != 4 or x.shape[1] in (1, 3):
         return x
     if x.shape[-1] in (1, 3):
@@ -69,8 +81,14 @@ def channels_first(x: Tensor, name: str) -> Tensor:
 def as_samples(x: Tensor, classes: Index, name: str, least: int = 1) -> Samples:
     """Join samples and their classes; the model sees bytes from 0 to 1."""
     if len(x) != len(classes) or len(x) < least:
-        raise InputError(f"{name}: {len(x)} samples and {len(classes)} labels; one label for each, and at least one")
-    return Samples(x, torch.from_numpy(classes.astype(np.int64)), scale=1 / 255 if x.dtype == torch.uint8 else 1.0)
+        raise InputError(
+            f"{name}: {len(x)} samples and {len(classes)} labels; one label for each, and at least one"
+        )
+    return Samples(
+        x,
+        torch.from_numpy(classes.astype(np.int64)),
+        scale=1 / 255 if x.dtype == torch.uint8 else 1.0,
+    )
 
 
 def as_classes(y: Any, name: str) -> Index:
@@ -90,7 +108,9 @@ def as_names(values: Any, count: int, name: str) -> NDArray[Any]:
     """Take whole numbers or words, the names of classes or clients, one for each sample."""
     names = _array(values, name)
     if names.shape != (count,):
-        raise InputError(f"{name} has shape {names.shape}; one value for each of {count} samples is wanted")
+        raise InputError(
+            f"{name} has shape {names.shape}; one value for each of {count} samples is wanted"
+        )
     if names.dtype.kind == "f":
         whole = np.isfinite(names) & (names == np.round(names)) & (np.abs(names) < 2**53)
         if not whole.all():
@@ -108,7 +128,9 @@ def as_names(values: Any, count: int, name: str) -> NDArray[Any]:
 def numbered(values: NDArray[Any], names: NDArray[Any], name: str, other: str) -> Index:
     """Return the place of every value among the sorted names; refuse one that is not there."""
     if (values.dtype.kind == "U") != (names.dtype.kind == "U"):
-        raise InputError(f"{name} is of type {values.dtype}, {other} of {names.dtype}; numbers or words, but the same")
+        raise InputError(
+            f"{name} is of type {values.dtype}, {other} of {names.dtype}; numbers or words, but the same"
+        )
     if len(strangers := np.setdiff1d(values, names)):
         raise InputError(f"{name} has {strangers.tolist()[0]!r}, which {other} lacks")
     return np.searchsorted(names, values)
@@ -139,7 +161,9 @@ def count_classes(*samples: Samples) -> int:
     labels = torch.cat([s.y for s in samples])
     count, distinct = int(labels.max()) + 1, len(torch.unique(labels))
     if count > 100 + 10 * distinct:
-        raise InputError(f"labels: only {distinct} different ones, but up to {count - 1}; number the classes from 0")
+        raise InputError(
+            f"labels: only {distinct} different ones, but up to {count - 1}; number the classes from 0"
+        )
     seen = torch.unique(samples[0].y)
     if len(seen) < count:
         missing = sorted({*range(count)} - {*seen.tolist()})

@@ -30,7 +30,11 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "fedbr"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "fedbr" / "cache"
+        return (
+            Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+            / "fedbr"
+            / "cache"
+        )
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedbr"
 
 
@@ -39,7 +43,9 @@ def cached(key_parts: Iterable[bytes | str], make: Callable[[], Arrays]) -> Arra
     digest = hashlib.sha256()
     for part in chain([CACHE_VERSION], key_parts):
         content = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
-        digest.update(f"{type(part).__name__} {len(content)} ".encode())  # so that parts cannot run together
+        digest.update(
+            f"{type(part).__name__} {len(content)} ".encode()
+        )  # so that parts cannot run together
         digest.update(content)
     path = cache_folder() / f"{digest.hexdigest()}.safetensors"
     arrays = _load(path)

@@ -1,4 +1,6 @@
-"""Other people's data set objects as arrays: torch data sets, and those of Hugging Face's ``datasets``."""
+"""Other people's data set objects as arrays: torch data sets, and those of Hugging Face's
+``datasets``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.errors import InputError
+from ..util.errors import InputError
 from .arrays import as_names, as_tensor
 from .readers import plain
 
@@ -21,7 +23,9 @@ LABELS = ("label", "labels", "y", "fine_label")
 
 
 class Table(NamedTuple):
-    """What is in a data set: images have their channels first, labels and owners are whole numbers or words."""
+    """What is in a data set: images have their channels first, labels and owners are whole numbers
+    or words.
+    """
 
     x: Tensor
     y: NDArray[Any]
@@ -30,10 +34,14 @@ class Table(NamedTuple):
 
 
 def read_dataset(dataset: Any, name: str, owner: str = "", *, needed: bool = True) -> Table:
-    """Read every row once; ``owner`` is a column with clients' ids, which may be missing if it is not needed."""
+    """Read every row once; ``owner`` is a column with clients' ids, which may be missing if it is
+    not needed.
+    """
     if isinstance(dataset, Mapping):
         splits = sorted(map(str, dataset), key=lambda split: split != name)
-        raise InputError(f"{name}: holds {', '.join(splits)}; choose a split, such as ds[{(splits or [name])[0]!r}]")
+        raise InputError(
+            f"{name}: holds {', '.join(splits)}; choose a split, such as ds[{(splits or [name])[0]!r}]"
+        )
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise InputError(
             f"{name}: {type(dataset).__name__} has no length or cannot be indexed; a map-style data set is wanted"
@@ -50,16 +58,24 @@ def read_dataset(dataset: Any, name: str, owner: str = "", *, needed: bool = Tru
         labels = _names([row[y] for row in rows], f"{name}: {y}")
         return Table(_stack([row[x] for row in rows], name), labels, ids, _class_names(dataset, y))
     if owner and needed:
-        raise InputError(f"owner = {owner!r}: {name} has no columns; Federation.from_clients takes data per client")
+        raise InputError(
+            f"owner = {owner!r}: {name} has no columns; Federation.from_clients takes data per client"
+        )
     if not isinstance(first, tuple | list) or len(first) != 2:
-        raise InputError(f"{name}: its items are {type(first).__name__}; pairs (x, y) or rows with columns are wanted")
-    return Table(_stack([row[0] for row in rows], name), _names([row[1] for row in rows], f"{name}: label"))
+        raise InputError(
+            f"{name}: its items are {type(first).__name__}; pairs (x, y) or rows with columns are wanted"
+        )
+    return Table(
+        _stack([row[0] for row in rows], name), _names([row[1] for row in rows], f"{name}: label")
+    )
 
 
 def _column(row: dict[str, Any], known: tuple[str, ...], name: str) -> str:
     found = next((column for column in known if column in row), None)
     if found is None:
-        raise InputError(f"{name}: has columns {', '.join(row)}; one of {', '.join(known)} is wanted")
+        raise InputError(
+            f"{name}: has columns {', '.join(row)}; one of {', '.join(known)} is wanted"
+        )
     return found
 
 
@@ -73,9 +89,17 @@ def _names(values: list[Any], name: str) -> NDArray[Any]:
     """Take one whole number or word from every row."""
     found = [v.item() if hasattr(v, "item") and math.prod(v.shape) == 1 else v for v in values]
     for row, value in enumerate(found):
-        if not isinstance(value, str | int | float) or isinstance(value, str) != isinstance(found[0], str):
-            shown = f"an array of shape {tuple(value.shape)}" if hasattr(value, "shape") else reprlib.repr(value)
-            raise InputError(f"{name} of row {row} is {shown}; whole numbers or words, one in each row, are wanted")
+        if not isinstance(value, str | int | float) or isinstance(value, str) != isinstance(
+            found[0], str
+        ):
+            shown = (
+                f"an array of shape {tuple(value.shape)}"
+                if hasattr(value, "shape")
+                else reprlib.repr(value)
+            )
+            raise InputError(
+                f"{name} of row {row} is {shown}; whole numbers or words, one in each row, are wanted"
+            )
     return as_names(found, len(found), name)
 
 

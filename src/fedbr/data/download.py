@@ -1,4 +1,6 @@
-"""Fetch the official files of a data set, when asked and only then: resumed, and checked before they get their name."""
+"""Fetch the official files of a data set, when asked and only then: resumed, and checked before
+they get their name.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..core.errors import InputError, RunError, unknown
+from ..util.errors import InputError, RunError, unknown
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -38,7 +40,10 @@ class Remote:
 
 
 def _mnist(name: str, size: int, md5: str, content_md5: str) -> Remote:
-    mirrors = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
+    mirrors = (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    )
     return Remote(name, size, md5, tuple(mirror + name for mirror in mirrors), content_md5)
 
 
@@ -97,7 +102,9 @@ def get(
     progress: Progress | None = None,
     sources: Mapping[str, Sequence[Remote]] = SOURCES,
 ) -> list[Path]:
-    """Bring the official files of a data set into a folder, those that are not there yet; return their paths."""
+    """Bring the official files of a data set into a folder, those that are not there yet; return
+    their paths.
+    """
     if name in BY_HAND:
         raise InputError(f"{name}: {BY_HAND[name].format(target=target)}")
     if name not in sources:
@@ -115,7 +122,9 @@ def get(
                 except _Broken as error:
                     raise RunError(f"{name}: {error}; {_advice(missing[i:], target)}") from error
     except OSError as error:
-        raise InputError(f"{error.filename or target}: cannot be used ({error.strerror or error})") from error
+        raise InputError(
+            f"{error.filename or target}: cannot be used ({error.strerror or error})"
+        ) from error
     if progress:
         progress(total, total)
     return [there[remote.name] or target / remote.name for remote in remotes]
@@ -147,14 +156,22 @@ def _advice(missing: Sequence[Remote], target: Path) -> str:
 
 def _find(remote: Remote, target: Path) -> Path | None:
     """Return where the file is: in the folder, or in one below it."""
-    paths = [path for path in (target / remote.name, *sorted(target.glob(f"*/{remote.name}"))) if path.exists()]
+    paths = [
+        path
+        for path in (target / remote.name, *sorted(target.glob(f"*/{remote.name}")))
+        if path.exists()
+    ]
     if not paths:
         return None
     path = paths[0]
     found = md5(path)
-    if found != remote.md5 and not (remote.content_md5 and _content_md5(path) == remote.content_md5):
+    if found != remote.md5 and not (
+        remote.content_md5 and _content_md5(path) == remote.content_md5
+    ):
         # Not ours to overwrite: it may be a part of the data set that somebody made.
-        raise InputError(f"{path}: not the official file (MD5 {found}, {remote.md5} expected); move it away first")
+        raise InputError(
+            f"{path}: not the official file (MD5 {found}, {remote.md5} expected); move it away first"
+        )
     return path
 
 
@@ -173,7 +190,9 @@ def _content_md5(path: Path) -> str:
 
 
 def _fetch(remote: Remote, target: Path, tick: Callable[[int], None]) -> None:
-    """Download one file into its .part, from wherever it comes, and name it when its checksum is right."""
+    """Download one file into its .part, from wherever it comes, and name it when its checksum is
+    right.
+    """
     part = target / f"{remote.name}.part"
     addresses, reason = list(remote.addresses), "no address"
     furthest, failures = _size(part), 0
@@ -222,7 +241,9 @@ def _transfer(address: str, remote: Remote, part: Path, tick: Callable[[int], No
             raise _Refused(f"{address} has {total} bytes, {remote.size} expected")
         if done not in (0, _size(part)):
             raise _Refused(f"{address} sends from byte {done}, which was not asked")
-        with part.open("ab" if done else "wb") as file:  # a server that ignores the range starts over
+        with part.open(
+            "ab" if done else "wb"
+        ) as file:  # a server that ignores the range starts over
             tick(done)
             while done < remote.size and (chunk := _read(address, response)):
                 file.write(chunk[: remote.size - done])

@@ -13,10 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.data import Index, Samples, TrainData
-from ..core.errors import InputError
 from ..core.rng import stream
-from .arrays import as_classes, as_samples, as_tensor, check_alike, count_classes, numbered, peak, words
+from ..core.samples import Index, Samples, TrainData
+from ..util.errors import InputError
+from .arrays import (
+    as_classes,
+    as_samples,
+    as_tensor,
+    check_alike,
+    count_classes,
+    numbered,
+    peak,
+    words,
+)
 from .datasets import Table, read_dataset
 from .holdout import chosen
 from .partition import PartitionOptions, effective_classes, grouped, partition, split_hash
@@ -40,7 +49,9 @@ class Source:
 
 @dataclass(frozen=True, repr=False)
 class Federation:
-    """Clients as index arrays over one array of samples, and test sets: one for all, one each, or shared in parts."""
+    """Clients as index arrays over one array of samples, and test sets: one for all, one each, or
+    shared in parts.
+    """
 
     train: TrainData
     tests: Sequence[Samples]
@@ -58,13 +69,17 @@ class Federation:
         if not all(np.isin(test.y.numpy(), trained).any() for test in tests):
             raise InputError("test: none of its classes is among those of the training samples")
         if self.mix is None and len(self.tests) not in (1, clients):
-            raise InputError(f"tests = {len(self.tests)}: one for all, or one for each of {clients} clients")
+            raise InputError(
+                f"tests = {len(self.tests)}: one for all, or one for each of {clients} clients"
+            )
 
     @property
     def shares(self) -> list[dict[int, float]] | None:
         """For each client, what part of its distribution a test set is; None: there is one for all."""
         if self.mix is not None:
-            return [{t: share for t, share in enumerate(row) if share > 0} for row in self.mix.tolist()]
+            return [
+                {t: share for t, share in enumerate(row) if share > 0} for row in self.mix.tolist()
+            ]
         return [{client: 1.0} for client in range(len(self.tests))] if len(self.tests) > 1 else None
 
     def __repr__(self) -> str:
@@ -82,10 +97,17 @@ class Federation:
     def seen_as(self) -> dict[str, Any]:
         """What a trained model must know to use it: how bytes are seen, and what classes there are."""
         samples = self.train.samples
-        of_bytes = (samples.scale, samples.shift) if samples.x.dtype == torch.uint8 else (1 / 255, 0.0)
+        of_bytes = (
+            (samples.scale, samples.shift) if samples.x.dtype == torch.uint8 else (1 / 255, 0.0)
+        )
         scale, shift = (v.tolist() if isinstance(v, Tensor) else v for v in of_bytes)
         names = None if self.class_names is None else list(self.class_names)
-        return {"scale": scale, "shift": shift, "num_classes": self.num_classes, "class_names": names}
+        return {
+            "scale": scale,
+            "shift": shift,
+            "num_classes": self.num_classes,
+            "class_names": names,
+        }
 
     @property
     def sizes(self) -> list[int]:
@@ -95,7 +117,9 @@ class Federation:
     def distinct(self) -> list[int]:
         """How many samples each client has that differ in single precision: copies hide nothing."""
         stored = self.train.samples.x.flatten(1)
-        x = (stored.float() if stored.dtype == torch.float64 else stored).numpy() + 0  # -0.0 is no other pixel
+        x = (
+            stored.float() if stored.dtype == torch.float64 else stored
+        ).numpy() + 0  # -0.0 is no other pixel
         return [len({x[i].tobytes() for i in part}) for part in self.train.parts.values()]
 
     @cached_property
@@ -118,17 +142,22 @@ class Federation:
         return torch.from_numpy(counts) / torch.from_numpy(counts.sum(axis=1, keepdims=True))
 
     def some_tests(self, size: int | None, seed: int) -> list[Samples]:
-        """Return about so many samples of every test set, the same share of each class; nothing if that is all."""
+        """Return about so many samples of every test set, the same share of each class; nothing if
+        that is all.
+        """
         if size is None or size >= max(map(len, self.tests)):
             return []
         rng = stream(seed, "some tests")
         parts = {
-            id(test): test.only(chosen(test.y.numpy(), size / max(1, len(test)), rng, least=1)) for test in self.tests
+            id(test): test.only(chosen(test.y.numpy(), size / max(1, len(test)), rng, least=1))
+            for test in self.tests
         }
         return [parts[id(test)] for test in self.tests]
 
     def describe(self) -> dict[str, Any]:
-        """Return what identifies the split: its hash, and each client's size and effective number of classes."""
+        """Return what identifies the split: its hash, and each client's size and effective number
+        of classes.
+        """
         parts = list(self.train.parts.values())
         y = self.train.samples.y.numpy()
         return {
@@ -145,7 +174,9 @@ class Federation:
             "number": self.num_classes,
             "names": None if self.class_names is None else list(self.class_names),
             "clients": None if self.client_names is None else list(self.client_names)[:SHOWN],
-            "counts": [" ".join(f"{k}:{n}" for k, n in zip(*pair, strict=True)) for pair in counted],
+            "counts": [
+                " ".join(f"{k}:{n}" for k, n in zip(*pair, strict=True)) for pair in counted
+            ],
         }
 
     @classmethod
@@ -184,38 +215,63 @@ class Federation:
         proxy: Any = None,
         owner: str = "",
     ) -> Federation:
-        """Take torch data sets of (x, y), or Hugging Face ones with an image (or x) and a label column.
+        """Take torch data sets of (x, y), or Hugging Face ones with an image (or x) and a label
+        column.
 
-        ``owner`` names a column with natural client ids, for ``partition="domains"``; if all clients of the test set's
-        column train too, each is tested on its own samples. Everything is read once, here.
+        ``owner`` names a column with natural client ids, for ``partition="domains"``; if all
+        clients of the test set's column train too, each is tested on its own samples. Everything is
+        read once, here.
         """
-        source = _source(read_dataset(train, "train", owner), read_dataset(test, "test", owner, needed=False))
+        source = _source(
+            read_dataset(train, "train", owner), read_dataset(test, "test", owner, needed=False)
+        )
         options = PartitionOptions(alpha, shards_per_client)
         return split(source, clients, partition, options, seed, _public(proxy, source.train))
 
     @classmethod
-    def from_clients(cls, clients: Iterable[tuple[Any, Any]], *, test: Any, proxy: Any = None) -> Federation:
-        """Take data that is already per client; ``test`` is one (x, y) for all, or one for each (some may be empty)."""
+    def from_clients(
+        cls, clients: Iterable[tuple[Any, Any]], *, test: Any, proxy: Any = None
+    ) -> Federation:
+        """Take data that is already per client; ``test`` is one (x, y) for all, or one for each
+        (some may be empty).
+        """
         pairs = _pairs(clients, "clients")
         if not pairs:
             raise InputError("clients = []: at least one client")
-        one = isinstance(test, tuple) and len(test) == 2 and not all(isinstance(part, tuple) for part in test)
-        owned = [_pair(x, y, f"clients[{i}]", f"labels of clients[{i}]") for i, (x, y) in enumerate(pairs)]
-        tests = [_pair(x, y, "test", "labels of test", least=0) for x, y in ([test] if one else _pairs(test, "test"))]
+        one = (
+            isinstance(test, tuple)
+            and len(test) == 2
+            and not all(isinstance(part, tuple) for part in test)
+        )
+        owned = [
+            _pair(x, y, f"clients[{i}]", f"labels of clients[{i}]")
+            for i, (x, y) in enumerate(pairs)
+        ]
+        tests = [
+            _pair(x, y, "test", "labels of test", least=0)
+            for x, y in ([test] if one else _pairs(test, "test"))
+        ]
         for i, part in enumerate(owned):
             check_alike(part, owned[0], f"clients[{i}]", "clients[0]")
         for part in tests:
             check_alike(part, owned[0], "test", "clients[0]")
-        train = replace(owned[0], x=torch.cat([o.x for o in owned]), y=torch.cat([o.y for o in owned]))
+        train = replace(
+            owned[0], x=torch.cat([o.x for o in owned]), y=torch.cat([o.y for o in owned])
+        )
         ends = np.cumsum([len(o) for o in owned])
         parts: dict[int, Index] = {
-            i: np.arange(end - len(o), end) for i, (o, end) in enumerate(zip(owned, ends, strict=True))
+            i: np.arange(end - len(o), end)
+            for i, (o, end) in enumerate(zip(owned, ends, strict=True))
         }
-        return cls(TrainData(train, parts, count_classes(train, *tests)), tests, _public(proxy, train))
+        return cls(
+            TrainData(train, parts, count_classes(train, *tests)), tests, _public(proxy, train)
+        )
 
 
 def _source(given: Table, tried: Table) -> Source:
-    """Number classes and clients: words in their sorted order, classes that are numbers as they are."""
+    """Number classes and clients: words in their sorted order, classes that are numbers as they
+    are.
+    """
     class_names = given.class_names
     if given.y.dtype.kind == "U":
         names, y = np.unique(given.y, return_inverse=True)
@@ -234,7 +290,12 @@ def _source(given: Table, tried: Table) -> Source:
     test_owner = None
     if tried.owner is not None and set(tried.owner.tolist()) <= set(ids.tolist()):
         test_owner = np.searchsorted(ids, tried.owner)
-    return replace(source, owner=owner, test_owner=test_owner, client_names=[str(name) for name in ids.tolist()])
+    return replace(
+        source,
+        owner=owner,
+        test_owner=test_owner,
+        client_names=[str(name) for name in ids.tolist()],
+    )
 
 
 def split(
@@ -247,7 +308,9 @@ def split(
 ) -> Federation:
     """Give every client its part of a data set."""
     options = options._replace(owner=source.owner)
-    parts = partition(name, source.train.y.numpy(), clients, stream(seed, "partition", name), options)
+    parts = partition(
+        name, source.train.y.numpy(), clients, stream(seed, "partition", name), options
+    )
     train = TrainData(source.train, dict(enumerate(parts)), source.num_classes)
     if source.owner is not None and name != "domains":
         warnings.warn(
@@ -259,7 +322,9 @@ def split(
     tests = [source.test]
     if name == "domains" and source.test_owner is not None:
         x, y = source.test.x, source.test.y
-        tests = [replace(source.test, x=x[i], y=y[i]) for i in grouped(source.test_owner, len(parts))]
+        tests = [
+            replace(source.test, x=x[i], y=y[i]) for i in grouped(source.test_owner, len(parts))
+        ]
     names = source.client_names if name == "domains" else None
     return Federation(train, tests, proxy, class_names=source.class_names, client_names=names)
 

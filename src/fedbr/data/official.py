@@ -6,12 +6,16 @@ import gzip
 import hashlib
 from collections.abc import Mapping
 
-from . import cifar, mnist, pacs
 from .archives import GZIP
 from .download import SOURCES, md5
 from .federation import Source
+from .sources import cifar, mnist, pacs
 
-RECORDS = {"mnist": (60_000, 10_000), "cifar10": (50_000, 10_000), "cifar100": (50_000, 10_000)}  # training, test
+RECORDS = {
+    "mnist": (60_000, 10_000),
+    "cifar10": (50_000, 10_000),
+    "cifar100": (50_000, 10_000),
+}  # training, test
 PACS = {  # images of each class, in the order of pacs.CLASSES; no checksums are published
     "art_painting": (379, 255, 285, 184, 201, 295, 449),
     "cartoon": (389, 457, 346, 135, 324, 288, 405),
@@ -25,7 +29,9 @@ def verdict(name: str, path: str, source: Source) -> str:
     if name == "pacs":
         if some := shortfall(name, path, source):
             return f"not complete: {some}"
-        return f"complete: all {sum(map(sum, PACS.values())):,} images (checksums are not published)"
+        return (
+            f"complete: all {sum(map(sum, PACS.values())):,} images (checksums are not published)"
+        )
     same = _is_mnist(path) if name == "mnist" else _is_cifar(name, path)
     if same:
         return "official, complete: the checksums are the published ones"
@@ -40,7 +46,10 @@ def shortfall(name: str, path: str, source: Source) -> str:
     """Say how much of what is published is there, by its number of records; nothing if it is all."""
     if name == "pacs":
         return _pacs_shortfall(pacs.count(path))
-    counts = [(len(part), whole) for part, whole in zip((source.train, source.test), RECORDS[name], strict=True)]
+    counts = [
+        (len(part), whole)
+        for part, whole in zip((source.train, source.test), RECORDS[name], strict=True)
+    ]
     if all(count == whole for count, whole in counts):
         return ""
     train, test = (f"{count:,} of {whole:,}" for count, whole in counts)
@@ -65,11 +74,15 @@ def _is_cifar(name: str, path: str) -> bool | None:
         archive, inside, _ = tree.need(cifar.FIRST[name]).partition("!/")
         if not inside:
             return None
-        return md5(tree.path if tree.path.is_file() else tree.path / archive) == SOURCES[name][0].md5
+        return (
+            md5(tree.path if tree.path.is_file() else tree.path / archive) == SOURCES[name][0].md5
+        )
 
 
 def _pacs_shortfall(found: Mapping[tuple[str, str], int]) -> str:
-    expected = {(d, c): n for d, counts in PACS.items() for c, n in zip(pacs.CLASSES, counts, strict=True)}
+    expected = {
+        (d, c): n for d, counts in PACS.items() for c, n in zip(pacs.CLASSES, counts, strict=True)
+    }
     wrong = [
         f"{d} has {f'{found[d, c]:,} of {n:,}' if found.get((d, c)) else 'no'} {c}"
         for (d, c), n in expected.items()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..core.errors import InputError, unknown
+from ..util.errors import InputError, unknown
 
 Labels = npt.NDArray[np.integer[Any]]
 Indices = npt.NDArray[np.int64]
@@ -29,7 +29,11 @@ Partitioner = Callable[[Labels, int, np.random.Generator, PartitionOptions], lis
 
 
 def _alpha(options: PartitionOptions) -> float:
-    if not (isinstance(options.alpha, int | float) and math.isfinite(options.alpha) and options.alpha > 0):
+    if not (
+        isinstance(options.alpha, int | float)
+        and math.isfinite(options.alpha)
+        and options.alpha > 0
+    ):
         raise InputError(f"data.alpha = {options.alpha!r}: must be a finite number above 0")
     return options.alpha
 
@@ -58,9 +62,9 @@ def _by_class(labels: Labels, rng: np.random.Generator) -> Indices:
 
 
 def _draw(need: int, q: Floats, left: Indices, rng: np.random.Generator) -> Indices:
-    # A draw of an exhausted class is a rejected draw, and rejecting is renormalising q: so clipping the
-    # multinomial and redrawing the excess has the distribution of drawing sample by sample. Excess means
-    # that one more class is exhausted, so there are at most as many passes as classes.
+    # A draw of an exhausted class is a rejected draw, and rejecting is renormalising q: so clipping
+    # the multinomial and redrawing the excess has the distribution of drawing sample by sample.
+    # Excess means that one more class is exhausted, so there are at most as many passes as classes.
     taken = np.zeros_like(left)
     while need:
         room = left - taken
@@ -75,7 +79,10 @@ def _draw(need: int, q: Floats, left: Indices, rng: np.random.Generator) -> Indi
 
 
 def _dirichlet(
-    labels: Labels, clients: int, rng: np.random.Generator, concentration: Callable[[Indices], Floats]
+    labels: Labels,
+    clients: int,
+    rng: np.random.Generator,
+    concentration: Callable[[Indices], Floats],
 ) -> list[Indices]:
     order = _by_class(labels, rng)
     left = np.unique(labels, return_counts=True)[1].astype(np.int64)
@@ -92,41 +99,58 @@ def _dirichlet(
     return _cut(dealt, sizes)
 
 
-def _iid(labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions) -> list[Indices]:
+def _iid(
+    labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
+) -> list[Indices]:
     """Deal the samples at random in equal parts."""
     return _cut(_shuffled(labels, rng), _equal(len(labels), clients))
 
 
-def _lda(labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions) -> list[Indices]:
+def _lda(
+    labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
+) -> list[Indices]:
     """Draw each client's class shares from Dir(alpha) over the classes that are left; equal sizes."""
     alpha = _alpha(options)
     return _dirichlet(labels, clients, rng, lambda left: np.full(len(left), alpha))
 
 
-def _lda_prior(labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions) -> list[Indices]:
-    """Draw as lda from Dir(alpha × share of what is left), far more skewed (the released FedBR code)."""
+def _lda_prior(
+    labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
+) -> list[Indices]:
+    """Draw as lda from Dir(alpha × share of what is left), far more skewed (the released FedBR
+    code).
+    """
     alpha = _alpha(options)
     return _dirichlet(labels, clients, rng, lambda left: alpha * (left / left.sum()))
 
 
-def _classwise(labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions) -> list[Indices]:
+def _classwise(
+    labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
+) -> list[Indices]:
     """Give each client its own block of classes; share classes only if there are more clients."""
     counts = np.unique(labels, return_counts=True)[1]
     order = _by_class(labels, rng)
     if clients <= len(counts):
         return _cut(order, np.array([block.sum() for block in np.array_split(counts, clients)]))
-    # The smallest class first: what it cannot take is shared by the larger ones, so with at most one client
-    # per sample (checked) everybody finds a place.
+    # The smallest class first: what it cannot take is shared by the larger ones, so with at most
+    # one client per sample (checked) everybody finds a place.
     sharers = np.zeros_like(counts)
     free = clients
     for done, label in enumerate(np.argsort(counts, kind="stable")):
         sharers[label] = min(int(counts[label]), free // (len(counts) - done))
         free -= int(sharers[label])
-    return _cut(order, np.concatenate([_equal(int(c), int(s)) for c, s in zip(counts, sharers, strict=True)]))
+    return _cut(
+        order,
+        np.concatenate([_equal(int(c), int(s)) for c, s in zip(counts, sharers, strict=True)]),
+    )
 
 
-def _shards(labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions) -> list[Indices]:
-    """Sort by label, cut into equal shards and deal shards_per_client to each (McMahan et al. 2017)."""
+def _shards(
+    labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
+) -> list[Indices]:
+    """Sort by label, cut into equal shards and deal shards_per_client to each (McMahan et al.
+    2017).
+    """
     each = options.shards_per_client
     if not _whole(each):
         raise InputError(f"data.shards_per_client = {each!r}: must be a whole number of at least 1")
@@ -140,7 +164,9 @@ def _shards(labels: Labels, clients: int, rng: np.random.Generator, options: Par
     return [np.sort(np.concatenate([shards[shard] for shard in hand])) for hand in hands]
 
 
-def _quantity(labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions) -> list[Indices]:
+def _quantity(
+    labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
+) -> list[Indices]:
     """Draw the clients' sizes from Dir(alpha), at least one sample each; labels at random."""
     edges = np.cumsum(rng.dirichlet(np.full(clients, _alpha(options))))
     if not edges[-1] > 0:  # underflow or NaN
@@ -149,7 +175,9 @@ def _quantity(labels: Labels, clients: int, rng: np.random.Generator, options: P
     return _cut(_shuffled(labels, rng), 1 + np.diff(edges, prepend=0))
 
 
-def _domains(labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions) -> list[Indices]:
+def _domains(
+    labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
+) -> list[Indices]:
     """Leave every sample with the client that the data name: no split at all."""
     assert options.owner is not None
     return grouped(options.owner, clients)
@@ -168,7 +196,11 @@ CLIENTS = 10  # where neither the recipe nor the data say how many
 
 
 def partition(
-    name: str, labels: Labels, clients: int | None, rng: np.random.Generator, options: PartitionOptions
+    name: str,
+    labels: Labels,
+    clients: int | None,
+    rng: np.random.Generator,
+    options: PartitionOptions,
 ) -> list[Indices]:
     """Return the sorted sample indices of each client."""
     if name not in PARTITIONS:
@@ -186,7 +218,9 @@ def partition(
 
 
 def _whole(number: object) -> bool:
-    return isinstance(number, int | np.integer) and not isinstance(number, bool) and int(number) >= 1
+    return (
+        isinstance(number, int | np.integer) and not isinstance(number, bool) and int(number) >= 1
+    )
 
 
 def _natural(clients: int | None, owner: Indices | None) -> int:
@@ -196,7 +230,9 @@ def _natural(clients: int | None, owner: Indices | None) -> int:
         raise InputError(f"data.partition = 'domains': these data name no clients; use {others}")
     count = int(owner.max()) + 1
     if clients not in (None, count):
-        raise InputError(f"data.clients = {clients}: these data name {count} clients; leave it out, or split otherwise")
+        raise InputError(
+            f"data.clients = {clients}: these data name {count} clients; leave it out, or split otherwise"
+        )
     return count
 
 

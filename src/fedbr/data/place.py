@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..core.errors import InputError, NoFiles
+from ..util.errors import InputError, NoFiles
 from .archives import Tree
 
 PAGES = (b"<!doctype", b"<html", b"<?xml")  # how web pages begin
@@ -19,7 +19,11 @@ def data_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "fedbr"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "fedbr" / "data"
+        return (
+            Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+            / "fedbr"
+            / "data"
+        )
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "fedbr"
 
 
@@ -29,8 +33,12 @@ def place(path: str = "") -> Path:
 
 
 @contextmanager
-def opened(path: str, name: str, hint: str, has: Callable[[Tree], bool] = lambda tree: True) -> Iterator[Tree]:
-    """Look into the first place that ``has`` the files of a data set; what is wrong is said with what helps."""
+def opened(
+    path: str, name: str, hint: str, has: Callable[[Tree], bool] = lambda tree: True
+) -> Iterator[Tree]:
+    """Look into the first place that ``has`` the files of a data set; what is wrong is said with
+    what helps.
+    """
     help_ = f"see fedbr data get {name}, or say where the files are: data.path or $FEDBR_DATA"
     if name == "folder":
         help_ = "images in <class>/<image> or <client>/<class>/<image> are wanted"
@@ -49,7 +57,9 @@ def opened(path: str, name: str, hint: str, has: Callable[[Tree], bool] = lambda
             if has(tree):
                 yield tree
                 return
-    raise NoFiles(f"$FEDBR_DATA = {str(root)!r} has no files of {name}, nor has {data_folder()}; {help_}")
+    raise NoFiles(
+        f"$FEDBR_DATA = {str(root)!r} has no files of {name}, nor has {data_folder()}; {help_}"
+    )
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""Public samples that belong to nobody, for pseudo-data that reveal nothing (the paper's proxy data)."""
+"""Public samples that belong to nobody, for pseudo-data that reveal nothing (the paper's proxy
+data).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core.data import Samples
-from ..core.errors import InputError, unknown
 from ..core.rng import stream
+from ..core.samples import Samples
+from ..util.errors import InputError, unknown
 from .federation import Source
 
 COUNT = 2000
@@ -21,7 +23,9 @@ COUNT = 2000
 def photos(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
     """Patches of two photographs (a temple and a flower) that come with scikit-learn."""
     if len(shape) != 3 or shape[0] not in (1, 3):
-        raise InputError(f"data.proxy = 'photos': samples have shape {shape}, not (1 or 3, height, width); use 'noise'")
+        raise InputError(
+            f"data.proxy = 'photos': samples have shape {shape}, not (1 or 3, height, width); use 'noise'"
+        )
     from sklearn.datasets import load_sample_images
 
     images = [torch.tensor(i).permute(2, 0, 1).float() / 255 for i in load_sample_images().images]
@@ -48,7 +52,9 @@ PROXIES: dict[str, Callable[[tuple[int, ...], np.random.Generator], Tensor]] = {
 
 
 def load(name: str, source: Source) -> Samples | None:
-    """Return public samples that are stored and seen as those of a data set; none for an empty name."""
+    """Return public samples that are stored and seen as those of a data set; none for an empty
+    name.
+    """
     if not name:
         return None
     if name not in PROXIES:

@@ -1,4 +1,6 @@
-"""What is in a data set's files: IDX, CIFAR records, images, and folders that name classes and clients."""
+"""What is in a data set's files: IDX, CIFAR records, images, and folders that name classes and
+clients.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import InputError
+from ..util.errors import InputError
 from .archives import GZIP, MEMBER, Tree, hidden, natural
 
 if TYPE_CHECKING:
@@ -23,7 +25,15 @@ if TYPE_CHECKING:
 Bytes = NDArray[np.uint8]
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-DECODERS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # not EPS, which would start another program
+DECODERS = (
+    "PNG",
+    "JPEG",
+    "BMP",
+    "GIF",
+    "WEBP",
+    "TIFF",
+    "PPM",
+)  # not EPS, which would start another program
 CIFAR_SHAPE = (3, 32, 32)
 
 
@@ -37,21 +47,29 @@ def read_idx(name: str, blob: bytes, dimensions: int | None = None, maximum: int
 
     check_length(4, "at least 8")
     if content[:2] != b"\0\0":
-        raise InputError(f"{name}: bytes 0 and 1 are {content[0]} and {content[1]}, must be 0: not an IDX file")
+        raise InputError(
+            f"{name}: bytes 0 and 1 are {content[0]} and {content[1]}, must be 0: not an IDX file"
+        )
     if content[2] != 8:
         raise InputError(f"{name}: byte 2 is {content[2]}, must be 8: not an IDX file of bytes")
     if content[3] == 0 or dimensions not in (None, content[3]):
-        raise InputError(f"{name}: byte 3 is {content[3]}, must be {dimensions or 'at least 1'}: the dimensions")
+        raise InputError(
+            f"{name}: byte 3 is {content[3]}, must be {dimensions or 'at least 1'}: the dimensions"
+        )
     start = 4 + 4 * content[3]
     check_length(start, f"at least {start}")
     shape = tuple(int(n) for n in np.frombuffer(content[4:start], ">u4"))
     end = start + math.prod(shape)
     check_length(end, str(end))
     if len(content) > end:
-        raise InputError(f"{name}: goes on after byte {end}{where}, where {' × '.join(map(str, shape))} bytes end")
+        raise InputError(
+            f"{name}: goes on after byte {end}{where}, where {' × '.join(map(str, shape))} bytes end"
+        )
     values = np.frombuffer(content, np.uint8, offset=start)
     for at in np.flatnonzero(values > maximum)[:1]:
-        raise InputError(f"{name}: byte {start + at}{where}: label {values[at]}, at most {maximum} expected")
+        raise InputError(
+            f"{name}: byte {start + at}{where}: label {values[at]}, at most {maximum} expected"
+        )
     return values.reshape(shape).copy()  # not a view: writable
 
 
@@ -66,7 +84,9 @@ def _gunzip(name: str, blob: bytes) -> bytes:
             byte = len(blob) - len(rest) + _damaged_before(rest)
             raise InputError(f"{name}: damaged before byte {byte} ({error})") from error
         if not unpack.eof:
-            raise InputError(f"{name}: ends at byte {len(blob)}, in the middle of its compressed data")
+            raise InputError(
+                f"{name}: ends at byte {len(blob)}, in the middle of its compressed data"
+            )
         rest = unpack.unused_data.lstrip(b"\0")
     return b"".join(found)
 
@@ -82,8 +102,12 @@ def _damaged_before(blob: bytes, step: int = 1024) -> int:
     return len(blob)
 
 
-def read_cifar(name: str, blob: bytes, label_bytes: int, maximum: int | Sequence[int] = 255) -> tuple[Bytes, Bytes]:
-    """Read CIFAR records: x [n, 3, 32, 32] and labels [n, label_bytes]; ``maximum`` is the largest label (of each)."""
+def read_cifar(
+    name: str, blob: bytes, label_bytes: int, maximum: int | Sequence[int] = 255
+) -> tuple[Bytes, Bytes]:
+    """Read CIFAR records: x [n, 3, 32, 32] and labels [n, label_bytes]; ``maximum`` is the largest
+    label (of each).
+    """
     record = label_bytes + math.prod(CIFAR_SHAPE)
     count, rest = divmod(len(blob), record)
     if rest or not count:
@@ -95,12 +119,16 @@ def read_cifar(name: str, blob: bytes, label_bytes: int, maximum: int | Sequence
     limits = np.broadcast_to(maximum, label_bytes)
     for row, column in np.argwhere(labels > limits)[:1]:
         at = f"record {row}, byte {row * record + column}"
-        raise InputError(f"{name}: {at}: label {labels[row, column]}, at most {limits[column]} expected")
+        raise InputError(
+            f"{name}: {at}: label {labels[row, column]}, at most {limits[column]} expected"
+        )
     return table[:, label_bytes:].reshape(count, *CIFAR_SHAPE).copy(), labels
 
 
 def read_images(tree: Tree, names: Sequence[str], size: int) -> Bytes:
-    """Decode images to [n, 3, size, size]; those of another size are resized (bilinear, all pixels count)."""
+    """Decode images to [n, 3, size, size]; those of another size are resized (bilinear, all pixels
+    count).
+    """
     x = np.empty((len(names), 3, size, size), np.uint8)
     for i, name in enumerate(names):
         x[i] = _pixels(name, tree.read(name), size)
@@ -125,7 +153,9 @@ def _pixels(name: str, blob: bytes, size: int) -> Bytes:
 
 
 def plain(image: Image.Image) -> Image.Image:
-    """Return an image upright, with 8 bits a pixel and channel, grey or RGB; of 16 bits the upper 8 are taken."""
+    """Return an image upright, with 8 bits a pixel and channel, grey or RGB; of 16 bits the upper 8
+    are taken.
+    """
     from PIL import Image, ImageOps
 
     if image.getexif().get(ORIENTATION, 1) != 1:
@@ -159,7 +189,9 @@ class ClassFolders(NamedTuple):
 def class_folders(names: Iterable[str]) -> ClassFolders:
     """Recognise <class>/<image> and <client>/<class>/<image>, below any number of common folders."""
     images = [name for name in names if name.lower().endswith(IMAGES) and not hidden(name)]
-    folders = [MEMBER.sub("/", name).split("/")[:-1] for name in images]  # an archive is a folder too
+    folders = [
+        MEMBER.sub("/", name).split("/")[:-1] for name in images
+    ]  # an archive is a folder too
     levels = zip(
         *(parts[:-1] for parts in folders), strict=False
     )  # the innermost is a class even if it is the only one
@@ -176,6 +208,10 @@ def class_folders(names: Iterable[str]) -> ClassFolders:
         Item(parts[-2] if depth == 2 else None, parts[-1], name)
         for name, parts, depth in zip(images, folders, depths, strict=True)
     ]
-    items.sort(key=lambda item: (natural(item.client or ""), natural(item.label), natural(item.name)))
+    items.sort(
+        key=lambda item: (natural(item.client or ""), natural(item.label), natural(item.name))
+    )
     classes = sorted({item.label for item in items}, key=natural)
-    return ClassFolders(items, classes, sorted({i.client for i in items if i.client is not None}, key=natural))
+    return ClassFolders(
+        items, classes, sorted({i.client for i in items if i.client is not None}, key=natural)
+    )

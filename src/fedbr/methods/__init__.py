@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from ..core.errors import InputError, unknown
-from ..core.importing import imported
 from ..core.method import Method, check_name
-from ..core.validation import validated
+from ..util.errors import InputError, unknown
+from ..util.imports import imported
+from ..util.validation import validated
 from .dann import DANN
 from .fedbr import FedBR
 from .fedcm import FedCM
@@ -31,8 +31,11 @@ TABLE = (
     Local, FedProx, SCAFFOLD, Moon, DANN, GroupDRO, FedBR, Mixup, NaiveMix, FedMix, VHL, FedCM, FedDecorr, FedNTD,
 )  # fmt: skip
 METHODS: dict[str, type[Method]] = {cls.name: cls for cls in TABLE}
-# Bytes of a client against FedAvg on the recipe digits: counted by `make traffic`, held true by a test.
-TRAFFIC: dict[str, dict[str, float]] = json.loads((resources.files(__package__) / "traffic.json").read_text("utf-8"))
+# Bytes of a client against FedAvg on the recipe digits: counted by `make traffic`, held true by a
+# test.
+TRAFFIC: dict[str, dict[str, float]] = json.loads(
+    (resources.files(__package__) / "traffic.json").read_text("utf-8")
+)
 __all__ = [
     "DANN", "METHODS", "SCAFFOLD", "TRAFFIC", "VHL", "FedBR", "FedCM", "FedDecorr", "FedMix", "FedNTD", "FedProx",
     "GroupDRO", "Local", "Mixup", "Moon", "NaiveMix", "build", "find",
@@ -44,7 +47,9 @@ def find(name: str, where: str = "method") -> type[Method]:
     if ":" in name:
         return _own(name, where)
     if name not in METHODS:
-        raise InputError(f"{unknown(where, name, [*METHODS, 'fedavg'])}, or yours: package.module:Class")
+        raise InputError(
+            f"{unknown(where, name, [*METHODS, 'fedavg'])}, or yours: package.module:Class"
+        )
     return METHODS[name]
 
 
@@ -58,8 +63,12 @@ def _own(name: str, where: str) -> type[Method]:
     """Import a user's method."""
     cls = imported(name, where)
     if not isinstance(cls, type) or not issubclass(cls, Method) or cls is Method:
-        raise InputError(f"{where} = {name!r}: {cls!r} is not a class of methods, a subclass of fedbr.Method")
+        raise InputError(
+            f"{where} = {name!r}: {cls!r} is not a class of methods, a subclass of fedbr.Method"
+        )
     check_name(cls)
     if METHODS.get(cls.name, cls) is not cls:
-        raise InputError(f"{where} = {name!r}: its name, {cls.name!r}, belongs to a method of fedbr; give it another")
+        raise InputError(
+            f"{where} = {name!r}: its name, {cls.name!r}, belongs to a method of fedbr; give it another"
+        )
     return cls

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from ..core.data import Spec
 from ..core.method import Batch, ClientContext, Method, soft_cross_entropy
 from ..core.model import FedModel, Output
+from ..core.spec import Spec
 
 
 class DANN(Method):
@@ -20,17 +20,22 @@ class DANN(Method):
     name: ClassVar[str] = "dann"
     paper: ClassVar[str] = "Ganin et al. Domain-Adversarial Training of Neural Networks, JMLR 2016"
 
-    weight: float = Field(0.1, ge=0, description="of the discriminator's loss; FedBR's paper tunes it in .01, .1, 1")
+    weight: float = Field(
+        0.1, ge=0, description="of the discriminator's loss; FedBR's paper tunes it in .01, .1, 1"
+    )
     width: int = Field(256, ge=1, description="width of the discriminator")
     mode: Literal["reversal", "alternate"] = Field(
-        "reversal", description="features follow the discriminator of before its step, or of after it"
+        "reversal",
+        description="features follow the discriminator of before its step, or of after it",
     )
 
     def extra_module(self, model: FedModel, spec: Spec) -> nn.Module | None:
         if not self.weight:
             return None
         first, second = nn.Linear(model.num_features, self.width), nn.Linear(self.width, self.width)
-        return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(self.width, spec.num_clients))
+        return nn.Sequential(
+            first, nn.ReLU(), second, nn.ReLU(), nn.Linear(self.width, spec.num_clients)
+        )
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
         if not self.weight:

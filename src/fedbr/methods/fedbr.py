@@ -12,22 +12,26 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ..core.contrast import contrast
-from ..core.data import Spec
-from ..core.errors import InputError
+from ..core.fast.contrast import contrast
+from ..core.fast.stacked import cut, join
 from ..core.method import Batch, ClientContext, Method, Sharing, soft_cross_entropy
 from ..core.model import FedModel, Output
-from ..core.stacked import cut, join
+from ..core.spec import Spec
 from ..core.wire import State
-from ..pseudo import mixture
-from ..pseudo.rsm import sample_means
+from ..util.errors import InputError
+from .pseudo import mixture
+from .pseudo.rsm import sample_means
 
 
 class FedBR(Method):
-    """Balance the classifier on pseudo-data; pull its features to the global ones, away from local ones."""
+    """Balance the classifier on pseudo-data; pull its features to the global ones, away from local
+    ones.
+    """
 
     name: ClassVar[str] = "fedbr"
-    paper: ClassVar[str] = "Guo, Tang, Lin. FedBR: Improving Federated Learning on Heterogeneous Data, ICML 2023"
+    paper: ClassVar[str] = (
+        "Guo, Tang, Lin. FedBR: Improving Federated Learning on Heterogeneous Data, ICML 2023"
+    )
 
     lam: float = Field(0.1, ge=0, description="weight of component 1, the paper's lambda")
     mu: float = Field(0.5, ge=0, description="weight of component 2")
@@ -40,7 +44,9 @@ class FedBR(Method):
     width: int = Field(128, ge=1, description="outputs of the projector")
     pseudo: Literal["rsm", "mixture"] = Field("rsm", description="where pseudo-data come from")
     size: int | None = Field(None, ge=1, description="pseudo-samples in all; default: a batch")
-    per_step: int | None = Field(None, ge=1, description="pseudo-samples used in a step; default: all")
+    per_step: int | None = Field(
+        None, ge=1, description="pseudo-samples used in a step; default: all"
+    )
     mean_of: int = Field(10, ge=2, description="samples in a mean, the paper's M")
     balanced: bool = Field(False, description="RSM: take a client's classes in turn")
     mix: int = Field(1, ge=0, description="mixture: own samples in each, the paper's K")
@@ -74,8 +80,14 @@ class FedBR(Method):
             raise InputError(
                 "fedbr.pseudo = 'mixture' needs public samples: data.proxy = 'photos' or 'noise' (Python: proxy=)"
             )
-        if self.pseudo == "mixture" and spec.proxy is not None and len(torch.unique(spec.proxy, dim=0)) < self.mean_of:
-            raise InputError(f"fedbr.mean_of = {self.mean_of}: there are not so many distinct public samples")
+        if (
+            self.pseudo == "mixture"
+            and spec.proxy is not None
+            and len(torch.unique(spec.proxy, dim=0)) < self.mean_of
+        ):
+            raise InputError(
+                f"fedbr.mean_of = {self.mean_of}: there are not so many distinct public samples"
+            )
         if self.pseudo == "rsm" and max(sizes) < self.mean_of:
             raise InputError(
                 f"fedbr.mean_of = {self.mean_of}: no client has so many distinct samples (at most {max(sizes)}), and "
@@ -115,7 +127,9 @@ class FedBR(Method):
         return own and step % self.lazy > 0
 
     def probe(self, ctx: ClientContext, batch: Batch) -> Tensor | None:
-        if batch.step % self.lazy or "x" not in ctx.shared:  # nobody could contribute so far: a round of FedAvg
+        if (
+            batch.step % self.lazy or "x" not in ctx.shared
+        ):  # nobody could contribute so far: a round of FedAvg
             return None
         x, anchor = ctx.shared["x"], ctx.scratch.get("anchor")
         if self.per_step is not None and self.per_step < len(x):
@@ -138,10 +152,15 @@ class FedBR(Method):
         if self._balances:
             terms.append(self.lam * soft_cross_entropy(ctx.probed.logits, ctx.scratch["y"]))
         if self._contrasts:
-            terms.append(self.mu * self._contrast(ctx, ctx.probed.features, ctx.scratch["near"], out.features))
+            terms.append(
+                self.mu
+                * self._contrast(ctx, ctx.probed.features, ctx.scratch["near"], out.features)
+            )
         return self.lazy * sum(terms[1:], terms[0])
 
-    def _contrast(self, ctx: ClientContext, pseudo: Tensor, anchor: Tensor, local: Tensor) -> Tensor:
+    def _contrast(
+        self, ctx: ClientContext, pseudo: Tensor, anchor: Tensor, local: Tensor
+    ) -> Tensor:
         # Pair j compares pseudo-sample j with batch sample j (mod the batch size).
         count = pseudo.shape[1]
         if count > local.shape[1]:
@@ -160,7 +179,9 @@ class FedBR(Method):
         return self._l_con(pseudo, local, self._shown(ctx, anchor, near).detach())
 
     def _shown(self, ctx: ClientContext, anchor: Tensor, near: Tensor) -> Tensor:
-        """Return P_theta(phi_g) at the present theta; keep it, with its way back, as long as neither changes."""
+        """Return P_theta(phi_g) at the present theta; keep it, with its way back, as long as
+        neither changes.
+        """
         stays = anchor is ctx.scratch.get("anchor")
         if stays and "shown" in ctx.scratch:  # there is no max step
             return ctx.scratch["shown"]
@@ -171,5 +192,7 @@ class FedBR(Method):
         return shown
 
     def _l_con(self, pseudo: Tensor, local: Tensor, near: Tensor) -> Tensor:
-        """-log(f1 / (f1 + f2)) with f1 = exp(tau1 sim(p, g)), f2 = exp(tau2 sim(p, l)), in its stable form."""
+        """-log(f1 / (f1 + f2)) with f1 = exp(tau1 sim(p, g)), f2 = exp(tau2 sim(p, l)), in its
+        stable form.
+        """
         return contrast(pseudo, local, near, self.tau2, self.tau1).mean(dim=1)

@@ -7,14 +7,16 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
-from ..core.data import Spec
 from ..core.method import ClientContext, Method, ServerContext, grad, trained
 from ..core.model import FedModel
+from ..core.spec import Spec
 from ..core.wire import State
 
 
 class FedCM(Method):
-    """Descend along alpha * gradient + (1 - alpha) * Delta, where Delta is the last round's mean direction."""
+    """Descend along alpha * gradient + (1 - alpha) * Delta, where Delta is the last round's mean
+    direction.
+    """
 
     name: ClassVar[str] = "fedcm"
     paper: ClassVar[str] = "Xu et al. FedCM: Federated Learning with Client-level Momentum, 2021"
@@ -26,7 +28,9 @@ class FedCM(Method):
         return self.alpha < 1 or type(self).on_grad is not FedCM.on_grad
 
     def init_server(self, model: FedModel, spec: Spec) -> State:
-        return {k: torch.zeros_like(p) for k, p in trained(model).items()} if self.alpha < 1 else {}  # Delta_0 = 0
+        return (
+            {k: torch.zeros_like(p) for k, p in trained(model).items()} if self.alpha < 1 else {}
+        )  # Delta_0 = 0
 
     def broadcast(self, state: State) -> State:
         return state

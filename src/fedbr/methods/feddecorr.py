@@ -16,7 +16,9 @@ class FedDecorr(Method):
     """Penalise correlations between feature dimensions, against dimensional collapse."""
 
     name: ClassVar[str] = "feddecorr"
-    paper: ClassVar[str] = "Shi et al. Towards Understanding and Mitigating Dimensional Collapse, ICLR 2023"
+    paper: ClassVar[str] = (
+        "Shi et al. Towards Understanding and Mitigating Dimensional Collapse, ICLR 2023"
+    )
 
     beta: float = Field(0.1, ge=0, description="weight of the penalty")
 

@@ -1,4 +1,6 @@
-"""FedMix (Yoon et al., 2021): NaiveMix to first order, so that no mean has to pass through the model."""
+"""FedMix (Yoon et al., 2021): NaiveMix to first order, so that no mean has to pass through the
+model.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,20 @@ class FedMix(NaiveMix):
         if not self.lam:
             return batch
         x, y = self.means(ctx, batch)
-        ctx.scratch |= {"own_x": ((1 - self.lam) * batch.x).detach().requires_grad_(), "own_y": batch.y, "mean_x": x}
-        # The cross-entropy with mixed labels is (1 - lam) l(y) + lam l(y_mean), the first two terms.
+        ctx.scratch |= {
+            "own_x": ((1 - self.lam) * batch.x).detach().requires_grad_(),
+            "own_y": batch.y,
+            "mean_x": x,
+        }
+        # The cross-entropy with mixed labels is (1 - lam) l(y) + lam l(y_mean), the first two
+        # terms.
         return replace(batch, x=ctx.scratch["own_x"], y=(1 - self.lam) * batch.y + self.lam * y)
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
         if not self.lam:
             return None
-        # Methods listed later may have mixed the batch: then only its labels fit. They differ by O(lam^2) in the term.
+        # Methods listed later may have mixed the batch: then only its labels fit. They differ by
+        # O(lam^2) in the term.
         y = ctx.scratch["own_y"] if batch.x is ctx.scratch["own_x"] else batch.y
         own = soft_cross_entropy(out.logits, y)
         (slope,) = torch.autograd.grad(own.sum(), ctx.scratch["own_x"], create_graph=True)

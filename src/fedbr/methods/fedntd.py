@@ -1,4 +1,6 @@
-"""FedNTD (Lee et al., 2022): keep what the global model knows of the classes that are not the true one."""
+"""FedNTD (Lee et al., 2022): keep what the global model knows of the classes that are not the true
+one.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,13 @@ class FedNTD(Method):
     """Distil the global model's opinion of the not-true classes."""
 
     name: ClassVar[str] = "fedntd"
-    paper: ClassVar[str] = "Lee et al. Preservation of the Global Knowledge by Not-True Distillation, NeurIPS 2022"
+    paper: ClassVar[str] = (
+        "Lee et al. Preservation of the Global Knowledge by Not-True Distillation, NeurIPS 2022"
+    )
 
-    beta: float = Field(1.0, ge=0, description="weight of the distillation; FedBR's paper tunes it in 1, .1")
+    beta: float = Field(
+        1.0, ge=0, description="weight of the distillation; FedBR's paper tunes it in 1, .1"
+    )
     tau: float = Field(1.0, gt=0, description="temperature")
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
@@ -28,7 +34,12 @@ class FedNTD(Method):
         teacher = ctx.model.frozen(ctx.global_params, batch.x).logits
         true = batch.y.argmax(dim=-1, keepdim=True)
         student, teacher = (_not_true(logits, true) / self.tau for logits in (out.logits, teacher))
-        kl = F.kl_div(student.log_softmax(dim=-1), teacher.log_softmax(dim=-1), reduction="none", log_target=True)
+        kl = F.kl_div(
+            student.log_softmax(dim=-1),
+            teacher.log_softmax(dim=-1),
+            reduction="none",
+            log_target=True,
+        )
         return self.beta * self.tau**2 * kl.sum(dim=-1).mean(dim=-1)
 
 

@@ -16,7 +16,11 @@ class FedProx(Method):
     name: ClassVar[str] = "fedprox"
     paper: ClassVar[str] = "Li et al. Federated Optimization in Heterogeneous Networks, MLSys 2020"
 
-    mu: float = Field(0.1, ge=0, description="weight of the proximal term; FedBR's paper tunes it in .001, .01, .1")
+    mu: float = Field(
+        0.1,
+        ge=0,
+        description="weight of the proximal term; FedBR's paper tunes it in .001, .01, .1",
+    )
 
     @property
     def edits(self) -> bool:

@@ -9,9 +9,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..core.data import Spec
 from ..core.method import Batch, ClientContext, Method, ServerContext, soft_cross_entropy
 from ..core.model import FedModel, Output
+from ..core.spec import Spec
 from ..core.wire import Reply, State
 
 
@@ -19,12 +19,16 @@ class GroupDRO(Method):
     """Weigh client i by q_i, which grows by exp(eta * loss of the client in the round)."""
 
     name: ClassVar[str] = "groupdro"
-    paper: ClassVar[str] = "Sagawa et al. Distributionally Robust Neural Networks for Group Shifts, ICLR 2020"
+    paper: ClassVar[str] = (
+        "Sagawa et al. Distributionally Robust Neural Networks for Group Shifts, ICLR 2020"
+    )
 
     eta: float = Field(0.01, ge=0, description="how fast the weights follow the losses; 0: FedAvg")
 
     def init_server(self, model: FedModel, spec: Spec) -> State:
-        return {"log_q": torch.zeros(spec.num_clients, dtype=torch.float64)} if self.eta else {}  # q = 1
+        return (
+            {"log_q": torch.zeros(spec.num_clients, dtype=torch.float64)} if self.eta else {}
+        )  # q = 1
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
         if self.eta:

@@ -23,5 +23,8 @@ class Mixup(Method):
             return batch
         share = ctx.draw(lambda rng: rng.beta(self.alpha, self.alpha))  # one per client and step
         other = ctx.draw(lambda rng: rng.permutation(batch.x.shape[1]))
-        x, y = (per_client(share, t) * t + per_client(1 - share, t) * take(t, other) for t in (batch.x, batch.y))
+        x, y = (
+            per_client(share, t) * t + per_client(1 - share, t) * take(t, other)
+            for t in (batch.x, batch.y)
+        )
         return replace(batch, x=x, y=y)

@@ -8,23 +8,27 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ..core.contrast import contrast
-from ..core.data import Spec
-from ..core.errors import InputError
+from ..core.fast.contrast import contrast
 from ..core.method import Batch, ClientContext, Method
 from ..core.model import FedModel, Output
+from ..core.spec import Spec
 from ..core.wire import State
+from ..util.errors import InputError
 
 SEEN = "seen"  # whether there is a previous model: beside its weights in a client's memory
 
 
 class Moon(Method):
-    """Contrast each sample's features with those of the global model and of the client's previous model."""
+    """Contrast each sample's features with those of the global model and of the client's previous
+    model.
+    """
 
     name: ClassVar[str] = "moon"
     paper: ClassVar[str] = "Li, He, Song. Model-Contrastive Federated Learning, CVPR 2021"
 
-    weight: float = Field(1.0, ge=0, description="of the contrastive term; FedBR's paper tunes it in .01, .1, 1, 10")
+    weight: float = Field(
+        1.0, ge=0, description="of the contrastive term; FedBR's paper tunes it in .01, .1, 1, 10"
+    )
     tau: float = Field(0.5, gt=0, description="divides the similarities")
     head: bool = Field(True, description="end the feature extractor in a projection of two layers")
     hidden: int = Field(256, ge=1, description="width of the projection")
@@ -39,9 +43,15 @@ class Moon(Method):
                 "moon.head = True: puts a new linear classifier on its projection, but yours is not linear or does not "
                 "train; set moon.head = False"
             )
-        layers = nn.Linear(model.num_features, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.width)
+        layers = (
+            nn.Linear(model.num_features, self.hidden),
+            nn.ReLU(),
+            nn.Linear(self.hidden, self.width),
+        )
         new = nn.Linear(self.width, model.num_classes, bias=old.bias is not None)
-        return FedModel(nn.Sequential(model.encoder, nn.Sequential(*layers)), self.width, model.num_classes, new)
+        return FedModel(
+            nn.Sequential(model.encoder, nn.Sequential(*layers)), self.width, model.num_classes, new
+        )
 
     def init_client(self, model: FedModel) -> State:
         return {SEEN: torch.tensor(False), **_own(model.weights())} if self.weight else {}
@@ -55,7 +65,9 @@ class Moon(Method):
             return None
         previous = {k: v for k, v in ctx.state.items() if k != SEEN}
         near, far = (ctx.model.frozen(w, batch.x).features for w in (ctx.global_params, previous))
-        return ctx.scratch["weight"] * contrast(out.features, far, near, 1 / self.tau, 1 / self.tau).mean(dim=1)
+        return ctx.scratch["weight"] * contrast(
+            out.features, far, near, 1 / self.tau, 1 / self.tau
+        ).mean(dim=1)
 
     def finish(self, ctx: ClientContext) -> State:
         if self.weight:

@@ -13,20 +13,24 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ..core.data import Spec
-from ..core.errors import InputError
 from ..core.method import Batch, ClientContext, Method, Sharing
+from ..core.spec import Spec
 from ..core.wire import State
-from ..pseudo import rsm
+from ..util.errors import InputError
+from .pseudo import rsm
 
 
 class NaiveMix(Method):
     """Mix samples and labels with means that clients shared."""
 
     name: ClassVar[str] = "naivemix"
-    paper: ClassVar[str] = "Yoon et al. FedMix: Approximation of Mixup under Mean Augmented FL, ICLR 2021"
+    paper: ClassVar[str] = (
+        "Yoon et al. FedMix: Approximation of Mixup under Mean Augmented FL, ICLR 2021"
+    )
 
-    lam: float = Field(0.1, ge=0, lt=1, description="share of the mean; FedBR's paper tunes it in .01, .1, .2")
+    lam: float = Field(
+        0.1, ge=0, lt=1, description="share of the mean; FedBR's paper tunes it in .01, .1, .2"
+    )
     mean_of: int = Field(10, ge=2, description="samples in a mean")
     size: int | None = Field(None, ge=1, description="means in all; default: a batch")
 
@@ -49,7 +53,9 @@ class NaiveMix(Method):
 
     def share(self, contributions: Sequence[State], spec: Spec, rng: np.random.Generator) -> State:
         if not contributions:
-            raise InputError(f"{self.name}.mean_of = {self.mean_of}: no client has so many distinct samples")
+            raise InputError(
+                f"{self.name}.mean_of = {self.mean_of}: no client has so many distinct samples"
+            )
         pool = {key: torch.cat([c[key] for c in contributions]) for key in ("x", "y")}
         kept = torch.from_numpy(rng.permutation(len(pool["x"]))[: self.size or spec.batch_size])
         return {key: values[kept] for key, values in pool.items()}
@@ -58,7 +64,11 @@ class NaiveMix(Method):
         if not self.lam:
             return batch
         x, y = self.means(ctx, batch)
-        return replace(batch, x=(1 - self.lam) * batch.x + self.lam * x, y=(1 - self.lam) * batch.y + self.lam * y)
+        return replace(
+            batch,
+            x=(1 - self.lam) * batch.x + self.lam * x,
+            y=(1 - self.lam) * batch.y + self.lam * y,
+        )
 
     def means(self, ctx: ClientContext, batch: Batch) -> tuple[Tensor, Tensor]:
         """Let every client draw a mean for each of its samples."""

@@ -6,14 +6,16 @@ from typing import ClassVar
 
 import torch
 
-from ..core.data import Spec
 from ..core.method import ClientContext, Method, ServerContext, grad, trained
 from ..core.model import FedModel
+from ..core.spec import Spec
 from ..core.wire import State
 
 
 class SCAFFOLD(Method):
-    """Add c - c_i to every gradient: c_i estimates the client's own mean gradient, c that of all clients."""
+    """Add c - c_i to every gradient: c_i estimates the client's own mean gradient, c that of all
+    clients.
+    """
 
     name: ClassVar[str] = "scaffold"
     paper: ClassVar[str] = "Karimireddy et al. SCAFFOLD: Stochastic Controlled Averaging, ICML 2020"
@@ -28,7 +30,9 @@ class SCAFFOLD(Method):
         return state
 
     def begin(self, ctx: ClientContext) -> None:
-        ctx.scratch |= {key: c - ctx.state[key] for key, c in ctx.received.items()}  # constant within the round
+        ctx.scratch |= {
+            key: c - ctx.state[key] for key, c in ctx.received.items()
+        }  # constant within the round
 
     def on_grad(self, ctx: ClientContext, params: State) -> None:
         for key, correction in ctx.scratch.items():
@@ -44,7 +48,8 @@ class SCAFFOLD(Method):
         return change
 
     def update_server(self, state: State, ctx: ServerContext) -> None:
-        # c+ = c + |S|/N * mean of the changes of those who took part, in the mean that the models have too
+        # c+ = c + |S|/N * mean of the changes of those who took part, in the mean that the models
+        # have too
         share = len(ctx.replies) / ctx.spec.num_clients
         for weight, reply in zip(ctx.weights, ctx.replies, strict=True):
             for key, change in reply.payload[self.name].items():

@@ -11,25 +11,31 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ..core.data import Spec
 from ..core.method import Batch, ClientContext, Method, Sharing, soft_cross_entropy
 from ..core.model import Output
+from ..core.spec import Spec
 from ..core.wire import State
-from ..pseudo.virtual import virtual_samples
+from .pseudo.virtual import virtual_samples
 
 
 class VHL(Method):
-    """Learn virtual samples too, and draw the features of a class to the virtual ones of that class."""
+    """Learn virtual samples too, and draw the features of a class to the virtual ones of that
+    class.
+    """
 
     name: ClassVar[str] = "vhl"
     paper: ClassVar[str] = "Tang et al. Virtual Homogeneity Learning, ICML 2022"
 
     alpha: float = Field(1.0, ge=0, description="weight of the virtual samples' cross-entropy")
-    align: float = Field(1.0, ge=0, description="weight of the alignment of real with virtual features")
+    align: float = Field(
+        1.0, ge=0, description="weight of the alignment of real with virtual features"
+    )
     contrast: float = Field(0.1, ge=0, description="weight of the contrast among virtual features")
     tau: float = Field(0.07, gt=0, description="divides the similarities")
     size: int = Field(2000, ge=1, description="virtual samples in all")
-    per_step: int | None = Field(None, ge=1, description="virtual samples in a step; default: a batch")
+    per_step: int | None = Field(
+        None, ge=1, description="virtual samples in a step; default: a batch"
+    )
 
     @property
     def sharing(self) -> Sharing:
@@ -42,7 +48,9 @@ class VHL(Method):
     def probe(self, ctx: ClientContext, batch: Batch) -> Tensor | None:
         if self.sharing == "never":
             return None
-        index = ctx.draw(lambda rng: rng.integers(self.size, size=self.per_step or batch.x.shape[1]))
+        index = ctx.draw(
+            lambda rng: rng.integers(self.size, size=self.per_step or batch.x.shape[1])
+        )
         ctx.scratch["y"] = ctx.shared["y"][index]
         return ctx.shared["x"][index]
 
@@ -53,13 +61,16 @@ class VHL(Method):
         together = torch.cat([out.features, virtual.detach()], dim=1)
         return (
             self.alpha * soft_cross_entropy(ctx.probed.logits, F.one_hot(y, ctx.spec.num_classes))
-            + self.align * _supcon(together, torch.cat([batch.y.argmax(dim=-1), y], dim=1), self.tau)
+            + self.align
+            * _supcon(together, torch.cat([batch.y.argmax(dim=-1), y], dim=1), self.tau)
             + self.contrast * _supcon(virtual, y, self.tau)
         )
 
 
 def _supcon(features: Tensor, classes: Tensor, tau: float) -> Tensor:
-    """Supervised contrast (Khosla et al., 2020): [C, n, d], [C, n] -> [C]; an anchor without a positive counts 0."""
+    """Supervised contrast (Khosla et al., 2020): [C, n, d], [C, n] -> [C]; an anchor without a
+    positive counts 0.
+    """
     z = F.normalize(features, dim=-1)
     itself = torch.eye(z.shape[1], dtype=torch.bool)
     logits = (z @ z.mT / tau).masked_fill(itself, torch.finfo(z.dtype).min)

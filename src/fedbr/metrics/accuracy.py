@@ -1,4 +1,6 @@
-"""Accuracy of the model, or of each client's own: on all test data, and for each client; the headline figures."""
+"""Accuracy of the model, or of each client's own: on all test data, and for each client; the
+headline figures.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..core.data import Samples
-from ..core.testing import Exam, pieces
+from ..core.evaluation import Exam, pieces
+from ..core.samples import Samples
 from ..core.wire import State
 
 BEST_ROUNDS = 5
@@ -19,7 +21,9 @@ BEST_ROUNDS = 5
 @dataclass(frozen=True)
 class Evaluation:
     accuracy: float
-    clients: list[float | None]  # None: nothing to test it on, or none of its classes is in the test set
+    clients: list[
+        float | None
+    ]  # None: nothing to test it on, or none of its classes is in the test set
 
     @property
     def worst(self) -> float:
@@ -43,8 +47,9 @@ def evaluate(
 ) -> Evaluation:
     """Test the global model, or each client's own, on every client's distribution.
 
-    ``sets`` are the examiner's test sets to use. ``shares`` says for each client what part of its distribution each of
-    them is; None: there is one for all, and each class is weighted by its share in the client's own data.
+    ``sets`` are the examiner's test sets to use. ``shares`` says for each client what part of its
+    distribution each of them is; None: there is one for all, and each class is weighted by its
+    share in the client's own data.
     """
     clients = len(label_mix)
     wanted = [{0: 1.0}] * clients if shares is None else shares
@@ -55,7 +60,10 @@ def evaluate(
         accuracy, own = _mean(scores.values()), [all_hits]
     else:
         own = _hits(examiner, models, sets, wanted, label_mix.shape[1])
-        each = [_mixed({t: _overall(h) for t, h in hits.items()}, some) for hits, some in zip(own, wanted, strict=True)]
+        each = [
+            _mixed({t: _overall(h) for t, h in hits.items()}, some)
+            for hits, some in zip(own, wanted, strict=True)
+        ]
         accuracy = _mean(each)
     if shares is not None:
         return Evaluation(accuracy, each)
@@ -63,7 +71,9 @@ def evaluate(
     tested = label_mix.double() * (total > 0)
     covered = tested.sum(dim=1)
     by_class = ((tested * right / total.clamp(min=1)).sum(dim=1) / covered).tolist()
-    return Evaluation(accuracy, [s if c > 0 else None for s, c in zip(by_class, covered.tolist(), strict=True)])
+    return Evaluation(
+        accuracy, [s if c > 0 else None for s, c in zip(by_class, covered.tolist(), strict=True)]
+    )
 
 
 Hits = tuple[Tensor, Tensor]  # right answers and samples, of each class
@@ -76,7 +86,9 @@ def _hits(
     wanted: Sequence[Iterable[int]],
     num_classes: int,
 ) -> list[dict[int, Hits]]:
-    """Test every model on the test sets that it is wanted for; on one that stands there twice, once."""
+    """Test every model on the test sets that it is wanted for; on one that stands there twice,
+    once.
+    """
     tests = examiner.tests
     same = {id(tests[s]): s for s in reversed(sets)}  # the first of those that are one object
     first = [same[id(tests[s])] for s in sets]
@@ -86,7 +98,9 @@ def _hits(
     ]
     answers = examiner.test(exams)
     answered = examiner.tests  # without sets that nobody could answer
-    totals = {s: torch.bincount(answered[s].y, minlength=num_classes).double() for s in same.values()}
+    totals = {
+        s: torch.bincount(answered[s].y, minlength=num_classes).double() for s in same.values()
+    }
     found = []
     for some, (_, asked), counts in zip(wanted, exams, answers, strict=True):
         right = {first[t]: torch.zeros(num_classes, dtype=torch.float64) for t in some}
@@ -105,7 +119,11 @@ def _overall(hits: Hits) -> float | None:
 def _mixed(scores: Mapping[int, float | None], shares: Mapping[int, float]) -> float | None:
     """Return a client's score, a mix of those on test sets; one that is empty says nothing."""
     known = {t: score for t in shares if (score := scores[t]) is not None}
-    return sum(shares[t] * s for t, s in known.items()) / sum(shares[t] for t in known) if known else None
+    return (
+        sum(shares[t] * s for t, s in known.items()) / sum(shares[t] for t in known)
+        if known
+        else None
+    )
 
 
 def _mean(scores: Iterable[float | None]) -> float:
@@ -153,7 +171,10 @@ def summarise(lines: Sequence[dict[str, Any]], targets: Sequence[float]) -> dict
     tested = [line for line in lines if line["accuracy"] is not None]
     curve = [line["accuracy"] for line in tested]
     worst = [line["accuracy_worst"] for line in tested]
-    reached = {str(t): next((line["round"] for line in tested if line["accuracy"] >= t), None) for t in targets}
+    reached = {
+        str(t): next((line["round"] for line in tested if line["accuracy"] >= t), None)
+        for t in targets
+    }
     return {
         "accuracy": {
             "top5": _best(curve),

@@ -1,4 +1,6 @@
-"""The numbers of local learning bias: features that move, classifiers that lean, updates that disagree."""
+"""The numbers of local learning bias: features that move, classifiers that lean, updates that
+disagree.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,17 @@ from torch import Tensor
 from ..core.method import cosine
 from ..core.wire import State
 
-CHUNK = 1 << 18  # weights that are compared at once: the updates of many clients need not fit in memory twice
+CHUNK = (
+    1 << 18
+)  # weights that are compared at once: the updates of many clients need not fit in memory twice
 
 
 def cosine_shift(before: Tensor, after: Tensor) -> float | None:
-    """Return one minus the mean cosine of each sample's two features, [n, d] each; None if there is no sample.
+    """Return one minus the mean cosine of each sample's two features, [n, d] each; None if there is
+    no sample.
 
-    Features that are all zero have no direction: two of them are the same, one beside another is at right angles.
+    Features that are all zero have no direction: two of them are the same, one beside another is at
+    right angles.
     """
     if not len(before):
         return None
@@ -27,7 +33,8 @@ def cosine_shift(before: Tensor, after: Tensor) -> float | None:
 
 
 def linear_cka(a: Tensor, b: Tensor) -> float | None:
-    """Return the linear CKA (Kornblith et al., 2019) of two features of the same samples; None where one is constant.
+    """Return the linear CKA (Kornblith et al., 2019) of two features of the same samples; None
+    where one is constant.
 
     1: the same up to rotation and scale; 0: nothing in common.
     """
@@ -41,7 +48,9 @@ def linear_cka(a: Tensor, b: Tensor) -> float | None:
 
 
 def silhouette(features: Tensor, groups: Tensor) -> float | None:
-    """Return how well groups lie apart: from -1 over 0 (mixed) to 1; None unless there are two groups to tell apart."""
+    """Return how well groups lie apart: from -1 over 0 (mixed) to 1; None unless there are two
+    groups to tell apart.
+    """
     from sklearn.metrics import silhouette_score
 
     if not 1 < len(set(groups.tolist())) < len(groups):
@@ -50,7 +59,8 @@ def silhouette(features: Tensor, groups: Tensor) -> float | None:
 
 
 def centroid_accuracy(features: Tensor, groups: Tensor) -> float | None:
-    """Return the share of samples that are nearest to the mean of their own group; each group counts the same.
+    """Return the share of samples that are nearest to the mean of their own group; each group
+    counts the same.
 
     A sample is left out of the mean that it is compared with; None if a group has less than two.
     """
@@ -59,13 +69,17 @@ def centroid_accuracy(features: Tensor, groups: Tensor) -> float | None:
     if len(sizes) < 2 or int(sizes.min()) < 2:
         return None
     features = features.double()
-    sums = torch.zeros(len(sizes), features.shape[1], dtype=torch.float64).index_add_(0, place, features)
+    sums = torch.zeros(len(sizes), features.shape[1], dtype=torch.float64).index_add_(
+        0, place, features
+    )
     distance = torch.cdist(features, sums / sizes[:, None])
     without = (sums[place] - features) / (sizes[place] - 1)[:, None]
     own = torch.arange(len(place)), place
     distance[own] = (features - without).norm(dim=1)
     right = (distance.argmin(dim=1) == place).double()
-    return float((torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, place, right) / sizes).mean())
+    return float(
+        (torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, place, right) / sizes).mean()
+    )
 
 
 def confusion(truth: Tensor, guesses: Tensor) -> Tensor:
@@ -75,7 +89,8 @@ def confusion(truth: Tensor, guesses: Tensor) -> Tensor:
 
 
 def distribution(table: Tensor, classes: Sequence[int] | None = None) -> Tensor | None:
-    """Return the share of each class among the guesses of a confusion table, every true class counting the same.
+    """Return the share of each class among the guesses of a confusion table, every true class
+    counting the same.
 
     ``classes``: only samples of these. None if there is no sample.
     """
@@ -90,14 +105,22 @@ def share_on(shares: Tensor | None, classes: Sequence[int]) -> float | None:
 
 
 def entropy(shares: Tensor | None) -> float | None:
-    """Return the entropy of a distribution as a part of the largest possible: 0 is one class, 1 all alike."""
+    """Return the entropy of a distribution as a part of the largest possible: 0 is one class, 1 all
+    alike.
+    """
     if shares is None:
         return None
-    return float(torch.special.entr(shares.double()).sum() / math.log(len(shares))) if len(shares) > 1 else 0.0
+    return (
+        float(torch.special.entr(shares.double()).sum() / math.log(len(shares)))
+        if len(shares) > 1
+        else 0.0
+    )
 
 
 def accuracy(table: Tensor, classes: Sequence[int] | None = None) -> float | None:
-    """Return the share of right guesses in a confusion table, every true class (of ``classes``) counting the same."""
+    """Return the share of right guesses in a confusion table, every true class (of ``classes``)
+    counting the same.
+    """
     rows = range(len(table)) if classes is None else classes
     right = [float(table[c, c] / table[c].sum()) for c in rows if float(table[c].sum()) > 0]
     return sum(right) / len(right) if right else None
@@ -109,13 +132,17 @@ def gram(start: State, models: Sequence[State], name: str) -> Tensor:
     first = start[name].flatten()
     for begin in range(0, len(first), CHUNK):
         piece = slice(begin, begin + CHUNK)
-        moved = torch.stack([model[name].flatten()[piece] - first[piece] for model in models]).double()
+        moved = torch.stack(
+            [model[name].flatten()[piece] - first[piece] for model in models]
+        ).double()
         total += moved @ moved.T
     return total
 
 
 def drift(products: Tensor) -> dict[str, float | None]:
-    """Compare updates by their products: their length, distance to their mean, and cosine to each other."""
+    """Compare updates by their products: their length, distance to their mean, and cosine to each
+    other.
+    """
     count = len(products)
     squares = products.diagonal()
     lengths = squares.sqrt()
@@ -126,4 +153,8 @@ def drift(products: Tensor) -> dict[str, float | None]:
         first, second = torch.triu_indices(count, count, offset=1)
         between = float(cosines[first, second].mean())
     length = float(lengths.mean())
-    return {"length": length, "distance": float(apart.mean()) / length if length > 0 else 0.0, "cosine": between}
+    return {
+        "length": length,
+        "distance": float(apart.mean()) / length if length > 0 else 0.0,
+        "cosine": between,
+    }

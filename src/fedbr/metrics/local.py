@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from ..core.evaluation import pieces
 from ..core.method import trained
 from ..core.server import Server
-from ..core.testing import pieces
 from ..core.wire import Payload, Reply, State, Task
 from .accuracy import Examiner
 from .bias import accuracy, distribution, drift, entropy, gram, share_on
@@ -46,7 +46,9 @@ def local_bias(
     label_mix: Tensor,
     sizes: Sequence[int],
 ) -> dict[str, Any]:
-    """Test every model of a round, and what the server made of them, on all test sets together; compare the updates."""
+    """Test every model of a round, and what the server made of them, on all test sets together;
+    compare the updates.
+    """
     job, models = server.job, local_models(clients, server, replies)
     together = [] if job.alone else [server.params]
     tables = confusions(clients, [*models, *together], sets, job.spec.num_classes)
@@ -56,13 +58,17 @@ def local_bias(
     return {
         "accuracy_local": mean([accuracy(table) for table in local]),
         "bias": {"accuracy_aggregated": None if job.alone else accuracy(tables[-1])}
-        | mean_of([leaning(table, own.seen, own.unseen) for table, own in zip(local, known, strict=True)])
+        | mean_of(
+            [leaning(table, own.seen, own.unseen) for table, own in zip(local, known, strict=True)]
+        )
         | drifts(start, models, trained(job.model)),
     }
 
 
 def drifts(start: State | None, models: Sequence[State], names: Iterable[str]) -> dict[str, Any]:
-    """Compare the updates from common weights, all together and weight by weight; without those, nothing is known."""
+    """Compare the updates from common weights, all together and weight by weight; without those,
+    nothing is known.
+    """
     if start is None:
         return dict.fromkeys(("length", "distance", "cosine")) | {"layers": {}}
     products = {name: gram(start, models, name) for name in names}
@@ -71,7 +77,9 @@ def drifts(start: State | None, models: Sequence[State], names: Iterable[str]) -
 
 
 def seen_and_unseen(mix: Tensor, sizes: Sequence[int], clients: Sequence[int]) -> list[Classes]:
-    """Say which classes some clients know, from the share of each among everybody's samples: [everybody, classes]."""
+    """Say which classes some clients know, from the share of each among everybody's samples:
+    [everybody, classes].
+    """
     average = (mix * torch.tensor(sizes, dtype=mix.dtype)[:, None]).sum(dim=0) / sum(sizes)
     found = []
     for own in mix[list(clients)]:
@@ -94,7 +102,9 @@ def local_models(clients: Clients, server: Server, replies: Sequence[Reply]) -> 
     return [r.payload["model"] if isinstance(kept, dict) else kept[r.client] for r in replies]
 
 
-def confusions(examiner: Examiner, models: Sequence[State], sets: range, num_classes: int) -> list[Tensor]:
+def confusions(
+    examiner: Examiner, models: Sequence[State], sets: range, num_classes: int
+) -> list[Tensor]:
     """Let models answer all test sets; return for each how often it took a class for which: [K, K]."""
     different = {id(examiner.tests[s]): s for s in sets}.values()
     asked = pieces(examiner.tests, different, pairs=True)
@@ -102,7 +112,9 @@ def confusions(examiner: Examiner, models: Sequence[State], sets: range, num_cla
     return [counts.sum(dim=0).view(num_classes, num_classes) for counts in found]
 
 
-def leaning(table: Tensor, present: Sequence[int], absent: Sequence[int]) -> dict[str, float | None]:
+def leaning(
+    table: Tensor, present: Sequence[int], absent: Sequence[int]
+) -> dict[str, float | None]:
     """Say how far a classifier leans to some classes, from how often it took a class for which."""
     guessed = distribution(table)
     return {

@@ -7,8 +7,8 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
-from ..core.errors import InputError
 from ..core.model import FedModel
+from ..util.errors import InputError
 
 
 class ModelSpec(BaseModel):
@@ -39,7 +39,9 @@ def scaled(channels: int, width: float) -> int:
 
 
 def he_normal(model: FedModel) -> FedModel:
-    """Draw the convolutions as He et al. (2015) do, which keeps the scale of what ReLUs let through."""
+    """Draw the convolutions as He et al. (2015) do, which keeps the scale of what ReLUs let
+    through.
+    """
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")

@@ -8,29 +8,37 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from ..core.fast.stacked import Residual
 from ..core.model import FedModel
-from ..core.stacked import Residual
 from .base import ModelSpec, he_normal
 
 
 class CCT(ModelSpec):
     """CCT-7/3x1: tokens from one 3x3 convolution, transformer layers, sequence pooling.
 
-    As the authors' code builds it for 32x32 images, with two peculiarities of it: queries, keys and values have no
-    bias, and the second norm of a layer stands on the stream itself, not on a branch. There is no stochastic depth
-    and by default no dropout (theirs: 0.1, and 0.1 of the attention): clients that draw train one at a time.
+    As the authors' code builds it for 32x32 images, with two peculiarities of it: queries, keys and
+    values have no bias, and the second norm of a layer stands on the stream itself, not on a
+    branch. There is no stochastic depth and by default no dropout (theirs: 0.1, and 0.1 of the
+    attention): clients that draw train one at a time.
 
-    Parameters of 32x32 RGB images: tokenizer 6,912, positions 256 * 256, layers 7 * 526,336, last norm 512, pooling
-    257, and the classifier; in all 3,760,139 with 10 classes and 3,783,269 with 100.
+    Parameters of 32x32 RGB images: tokenizer 6,912, positions 256 * 256, layers 7 * 526,336, last
+    norm 512, pooling 257, and the classifier; in all 3,760,139 with 10 classes and 3,783,269 with
+    100.
     """
 
     name: ClassVar[str] = "cct"
-    paper: ClassVar[str] = "Hassani et al. Escaping the Big Data Paradigm with Compact Transformers, 2021"
+    paper: ClassVar[str] = (
+        "Hassani et al. Escaping the Big Data Paradigm with Compact Transformers, 2021"
+    )
 
     layers: int = Field(7, ge=1, le=64, description="of the transformer")
     heads: int = Field(4, ge=1, le=64, description="of every layer's attention")
-    width: float = Field(1.0, gt=0, le=16, description="multiplies the 256 features of a token; rounded to heads")
-    mlp_ratio: float = Field(2.0, gt=0, le=16, description="hidden features of a layer's perceptron, per feature")
+    width: float = Field(
+        1.0, gt=0, le=16, description="multiplies the 256 features of a token; rounded to heads"
+    )
+    mlp_ratio: float = Field(
+        2.0, gt=0, le=16, description="hidden features of a layer's perceptron, per feature"
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="of tokens, attention and perceptrons")
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> FedModel:
@@ -57,9 +65,15 @@ class CCT(ModelSpec):
 
     def _layer(self, dim: int) -> list[nn.Module]:
         hidden = max(1, round(dim * self.mlp_ratio))
-        attention = nn.Sequential(nn.LayerNorm(dim), Attention(dim, self.heads, self.dropout), *self._dropout())
+        attention = nn.Sequential(
+            nn.LayerNorm(dim), Attention(dim, self.heads, self.dropout), *self._dropout()
+        )
         perceptron = nn.Sequential(
-            nn.Linear(dim, hidden), nn.GELU(), *self._dropout(), nn.Linear(hidden, dim), *self._dropout()
+            nn.Linear(dim, hidden),
+            nn.GELU(),
+            *self._dropout(),
+            nn.Linear(hidden, dim),
+            *self._dropout(),
         )
         return [Residual(attention), nn.LayerNorm(dim), Residual(perceptron)]
 
@@ -79,7 +93,9 @@ class Tokens(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention of several heads, in steps that have second derivatives and run for several clients."""
+    """Self-attention of several heads, in steps that have second derivatives and run for several
+    clients.
+    """
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -89,7 +105,9 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        parts = self.qkv(x).unflatten(-1, (3, self.heads, -1)).transpose(-4, -2)  # [B, heads, 3, N, dim / heads]
+        parts = (
+            self.qkv(x).unflatten(-1, (3, self.heads, -1)).transpose(-4, -2)
+        )  # [B, heads, 3, N, dim / heads]
         q, k, v = parts.unbind(-3)
         weights = self.dropout((self.scale * q @ k.mT).softmax(dim=-1))
         out: Tensor = self.out((weights @ v).transpose(-3, -2).flatten(-2))

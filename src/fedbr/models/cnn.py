@@ -15,9 +15,13 @@ class CNN(ModelSpec):
     """Four 3x3 convolutions, each with ReLU then GroupNorm, and a global average pool."""
 
     name: ClassVar[str] = "cnn"
-    paper: ClassVar[str] = "Gulrajani, Lopez-Paz. In Search of Lost Domain Generalization, ICLR 2021"
+    paper: ClassVar[str] = (
+        "Gulrajani, Lopez-Paz. In Search of Lost Domain Generalization, ICLR 2021"
+    )
 
-    width: float = Field(1.0, gt=0, le=16, description="multiplies the 64 and 128 channels; rounded to 8s")
+    width: float = Field(
+        1.0, gt=0, le=16, description="multiplies the 64 and 128 channels; rounded to 8s"
+    )
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> FedModel:
         channels, _, _ = self.image(shape)
@@ -29,5 +33,11 @@ class CNN(ModelSpec):
             (wide, wide, 1),
             (wide, wide, 1),
         ):
-            layers += [nn.Conv2d(inputs, outputs, 3, stride, padding=1), nn.ReLU(), nn.GroupNorm(8, outputs)]
-        return FedModel(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), wide, num_classes)
+            layers += [
+                nn.Conv2d(inputs, outputs, 3, stride, padding=1),
+                nn.ReLU(),
+                nn.GroupNorm(8, outputs),
+            ]
+        return FedModel(
+            nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), wide, num_classes
+        )

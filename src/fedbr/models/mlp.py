@@ -23,9 +23,9 @@ class MLP(ModelSpec):
 
     name: ClassVar[str] = "mlp"
 
-    hidden: Annotated[tuple[Annotated[int, Field(ge=1, le=10**6)], ...], BeforeValidator(as_sizes)] = Field(
-        (64,), min_length=1, description="sizes of the hidden layers"
-    )
+    hidden: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=10**6)], ...], BeforeValidator(as_sizes)
+    ] = Field((64,), min_length=1, description="sizes of the hidden layers")
     width: float = Field(1.0, gt=0, le=64, description="multiplies the hidden layers")
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> FedModel:

@@ -1,4 +1,6 @@
-"""ResNet (He et al., 2016) with GroupNorm (Wu, He, 2018): what the ResNets of the table have in common."""
+"""ResNet (He et al., 2016) with GroupNorm (Wu, He, 2018): what the ResNets of the table have in
+common.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +10,31 @@ from typing import ClassVar
 from pydantic import Field
 from torch import nn
 
-from ..core.errors import InputError
+from ..core.fast.stacked import Residual
 from ..core.model import FedModel
-from ..core.stacked import Residual
+from ..util.errors import InputError
 from .base import ModelSpec, he_normal, scaled
 
 
 class ResNet(ModelSpec):
-    """A 3x3 convolution, then stages of residual blocks, each stage but the first on half the image.
+    """A 3x3 convolution, then stages of residual blocks, each stage but the first on half the
+    image.
 
-    Every block has two 3x3 convolutions. Where it halves the image, its shortcut is a 1x1 convolution with a norm
-    (option B of the paper), elsewhere the identity. Two groups in a GroupNorm are what federated learning uses
-    since Hsieh et al. (ICML 2020) and Reddi et al. (ICLR 2021).
+    Every block has two 3x3 convolutions. Where it halves the image, its shortcut is a 1x1
+    convolution with a norm (option B of the paper), elsewhere the identity. Two groups in a
+    GroupNorm are what federated learning uses since Hsieh et al. (ICML 2020) and Reddi et al. (ICLR
+    2021).
     """
 
     stages: ClassVar[tuple[int, ...]]  # channels
     blocks: ClassVar[int]  # in every stage
 
-    width: float = Field(1.0, gt=0, le=16, description="multiplies the channels of all stages; rounded to 8s")
-    groups: int = Field(2, ge=1, le=10**4, description="of every GroupNorm; must divide the channels")
+    width: float = Field(
+        1.0, gt=0, le=16, description="multiplies the channels of all stages; rounded to 8s"
+    )
+    groups: int = Field(
+        2, ge=1, le=10**4, description="of every GroupNorm; must divide the channels"
+    )
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> FedModel:
         channels, _, _ = self.image(shape)
@@ -47,7 +55,9 @@ class ResNet(ModelSpec):
         return he_normal(FedModel(encoder, inputs, num_classes))
 
     def _block(self, inputs: int, outputs: int, stride: int) -> list[nn.Module]:
-        body = nn.Sequential(*self._conv(inputs, outputs, 3, stride), nn.ReLU(), *self._conv(outputs, outputs, 3))
+        body = nn.Sequential(
+            *self._conv(inputs, outputs, 3, stride), nn.ReLU(), *self._conv(outputs, outputs, 3)
+        )
         shortcut = nn.Sequential(*self._conv(inputs, outputs, 1, stride)) if stride > 1 else None
         return [Residual(body, shortcut), nn.ReLU()]
 

@@ -7,26 +7,35 @@ from typing import ClassVar
 from pydantic import Field
 from torch import nn
 
-from ..core.errors import InputError
 from ..core.model import FedModel
+from ..util.errors import InputError
 from .base import ModelSpec, he_normal, scaled
 
-STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))  # channels of the convolutions before each pool
+STAGES = (
+    (64,),
+    (128,),
+    (256, 256),
+    (512, 512),
+    (512, 512),
+)  # channels of the convolutions before each pool
 SMALLEST = 16  # leaves one pixel for the last pool
 
 
 class VGG11(ModelSpec):
     """Eight 3x3 convolutions with ReLU, five max pools, and a global average pool.
 
-    No batch norm, and one linear layer as classifier: 9,225,610 parameters for RGB images of 10 classes. Images of
-    less than 32 pixels a side, such as MNIST's, leave a single row to the last pool; it then rounds up and keeps it.
-    Without norms, PyTorch's own first weights would shrink the signal in every layer: these are He et al.'s.
+    No batch norm, and one linear layer as classifier: 9,225,610 parameters for RGB images of 10
+    classes. Images of less than 32 pixels a side, such as MNIST's, leave a single row to the last
+    pool; it then rounds up and keeps it. Without norms, PyTorch's own first weights would shrink
+    the signal in every layer: these are He et al.'s.
     """
 
     name: ClassVar[str] = "vgg11"
     paper: ClassVar[str] = "Simonyan, Zisserman. Very Deep Convolutional Networks, ICLR 2015"
 
-    width: float = Field(1.0, gt=0, le=16, description="multiplies the 64 to 512 channels; rounded to 8s")
+    width: float = Field(
+        1.0, gt=0, le=16, description="multiplies the 64 to 512 channels; rounded to 8s"
+    )
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> FedModel:
         channels, *sides = self.image(shape)

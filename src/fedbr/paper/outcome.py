@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..config import Recipe, Stack
-from ..results.statistics import Paired, paired
-from ..results.store import ResultFolder
-from ..results.tables import Figure
+from ..recipe.schema import Recipe, Stack
+from ..report.statistics import Paired, paired
+from ..report.tables import Figure
+from ..run.folder import ResultFolder
 from .scale import Scaled
 from .table import Cell, Claim, PaperTable
 
@@ -21,7 +21,9 @@ DAGGER = " †"  # not tuned
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of one part: ours and the paper's in every column, and how the row stands to the base row."""
+    """One row of one part: ours and the paper's in every column, and how the row stands to the base
+    row.
+    """
 
     label: str
     ours: Sequence[str]
@@ -47,7 +49,8 @@ def outcome(table: PaperTable, index: int, scaled: Scaled, folder: Path) -> Outc
     base = runs.get(table.base, {})
     values = {
         label: [
-            {seed: COLUMNS[c].value(run, base.get(seed), recipe) for seed, run in own.items()} for c in part.columns
+            {seed: COLUMNS[c].value(run, base.get(seed), recipe) for seed, run in own.items()}
+            for c in part.columns
         ]
         for label, own in runs.items()
     }
@@ -56,19 +59,26 @@ def outcome(table: PaperTable, index: int, scaled: Scaled, folder: Path) -> Outc
         if row.label not in values:
             continue
         own = values[row.label]
-        paper = [_show(cell) for cell in row.paper[index]] if row.paper else [""] * len(part.columns)
+        paper = (
+            [_show(cell) for cell in row.paper[index]] if row.paper else [""] * len(part.columns)
+        )
         shown = [_figure(COLUMNS[c], column) for c, column in zip(part.columns, own, strict=True)]
         theirs = next((r.paper[index] for r in table.rows if r.label == table.base and r.paper), [])
         verdict = ""
         if row.paper and theirs and row.label != table.base and table.base in values:
             difference = (_number(row.paper[index][0]), _number(theirs[0]))
             verdict = _verdict(COLUMNS[part.columns[0]], difference, own[0], values[table.base][0])
-        entries.append(Entry(row.label + DAGGER * (row.label in scaled.untuned), shown, paper, verdict))
+        entries.append(
+            Entry(row.label + DAGGER * (row.label in scaled.untuned), shown, paper, verdict)
+        )
     several = any(claim.column for claim in table.claims)  # then each says what it is about
     orders = [
-        _order(claim, values[claim.left][i], values[claim.right][i], COLUMNS[part.columns[i]], several)
+        _order(
+            claim, values[claim.left][i], values[claim.right][i], COLUMNS[part.columns[i]], several
+        )
         for claim in table.claims
-        if {claim.left, claim.right} <= {*values} and (i := _place(part.columns, claim.column)) is not None
+        if {claim.left, claim.right} <= {*values}
+        and (i := _place(part.columns, claim.column)) is not None
     ]
     titles = [(_title(c, part.targets), _title(c, recipe.metrics.targets)) for c in part.columns]
     return Outcome(scaled, titles, entries, orders)
@@ -95,12 +105,16 @@ def _runs(results: ResultFolder, stack: Stack) -> dict[int, Rounds]:
     return found
 
 
-Value = Callable[[Rounds, Rounds | None, Recipe], float | None]  # of a run, the base row's run, and their recipe
+Value = Callable[
+    [Rounds, Rounds | None, Recipe], float | None
+]  # of a run, the base row's run, and their recipe
 
 
 def _tops(key: str) -> Value:
     def top5(run: Rounds, base: Rounds | None, recipe: Recipe) -> float | None:
-        best = sorted((100 * line[key] for line in run if line.get(key) is not None), reverse=True)[:5]
+        best = sorted((100 * line[key] for line in run if line.get(key) is not None), reverse=True)[
+            :5
+        ]
         return statistics.fmean(best) if best else None
 
     return top5
@@ -109,7 +123,9 @@ def _tops(key: str) -> Value:
 def _first(key: str, target: Callable[[Rounds | None, Recipe], float | None]) -> Value:
     def first(run: Rounds, base: Rounds | None, recipe: Recipe) -> float | None:
         goal = target(base, recipe)
-        lines = [line for line in run if line[key] is not None and goal is not None and line[key] >= goal]
+        lines = [
+            line for line in run if line[key] is not None and goal is not None and line[key] >= goal
+        ]
         return lines[0]["round"] if lines else None
 
     return first
@@ -120,13 +136,19 @@ def _last(key: str) -> Callable[[Rounds | None, Recipe], float | None]:
 
 
 def _sent(run: Rounds, base: Rounds | None, recipe: Recipe) -> float | None:
-    """Return the million numbers that a client sends in a round, once what is sent only once is sent."""
+    """Return the million numbers that a client sends in a round, once what is sent only once is
+    sent.
+    """
     return run[-1]["bytes_up"] / 4e6 / len(run[-1]["clients"]) if run else None
 
 
 def _step(run: Rounds, base: Rounds | None, recipe: Recipe) -> float | None:
     """Return the seconds of a local step of all clients."""
-    return statistics.median(line["seconds_train"] for line in run) / recipe.train.local_steps if run else None
+    return (
+        statistics.median(line["seconds_train"] for line in run) / recipe.train.local_steps
+        if run
+        else None
+    )
 
 
 @dataclass(frozen=True)
@@ -143,7 +165,9 @@ COLUMNS = {
     "top5": Column("5 best rounds %", _tops("accuracy")),
     "worst_top5": Column("worst client %", _tops("accuracy_worst")),
     "local_top5": Column("local models %", _tops("accuracy_local")),
-    "rounds_to": Column("rounds to {0:g} %", _first("accuracy", lambda base, recipe: recipe.metrics.targets[0]), 0),
+    "rounds_to": Column(
+        "rounds to {0:g} %", _first("accuracy", lambda base, recipe: recipe.metrics.targets[0]), 0
+    ),
     "rounds_to_second": Column(
         "rounds to {1:g} %", _first("accuracy", lambda base, recipe: recipe.metrics.targets[-1]), 0
     ),
@@ -166,7 +190,9 @@ def _figure(column: Column, values: BySeed) -> str:
 
 
 def _show(cell: Cell) -> str:
-    return cell if isinstance(cell, str) else f"{cell:.2f}" if isinstance(cell, float) else str(cell)
+    return (
+        cell if isinstance(cell, str) else f"{cell:.2f}" if isinstance(cell, float) else str(cell)
+    )
 
 
 def _number(cell: Cell) -> float | None:
@@ -176,7 +202,9 @@ def _number(cell: Cell) -> float | None:
     return float(found[0]) if found else None
 
 
-def _verdict(column: Column, paper: tuple[float | None, float | None], own: BySeed, base: BySeed) -> str:
+def _verdict(
+    column: Column, paper: tuple[float | None, float | None], own: BySeed, base: BySeed
+) -> str:
     """Say whether we see the paper's order of a row and the base row."""
     pair = paired(own, base)
     if pair is None or None in paper:
@@ -189,7 +217,11 @@ def _verdict(column: Column, paper: tuple[float | None, float | None], own: BySe
 def _order(claim: Claim, left: BySeed, right: BySeed, column: Column, named: bool) -> str:
     """Say whether we see an order that the paper's text claims."""
     pair = paired(left, right)
-    judged = f"{_judged(claim.sign, pair, column, right)} ({_size(pair, column, claim.sign)})" if pair else "-"
+    judged = (
+        f"{_judged(claim.sign, pair, column, right)} ({_size(pair, column, claim.sign)})"
+        if pair
+        else "-"
+    )
     return f"{claim} in {column.title}: {judged}" if named else f"{claim}: {judged}"
 
 
@@ -205,7 +237,9 @@ def _size(pair: Paired, column: Column, sign: str) -> str:
 
 
 def _judged(sign: str, pair: Paired, column: Column, base: BySeed) -> str:
-    """Decide by the spread of the difference; a star says that its 95 % interval, wide with few seeds, does so too."""
+    """Decide by the spread of the difference; a star says that its 95 % interval, wide with few
+    seeds, does so too.
+    """
     if pair.interval is None or pair.spread is None:
         return "one seed"
     low, high = pair.interval

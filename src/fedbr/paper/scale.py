@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .. import config, data
-from ..config import Recipe
-from ..core.errors import InputError, NoFiles
+from .. import data
 from ..data import official
 from ..methods import METHODS
-from ..results.store import differences
-from ..results.tables import model_words, number
+from ..recipe import schema as config
+from ..recipe.schema import Recipe
+from ..report.tables import model_words, number
+from ..run.folder import differences
+from ..util.errors import InputError, NoFiles
 from .table import PaperTable, Part, read
 
 Scale = Literal["cpu", "paper"]
@@ -34,7 +35,9 @@ class Scaled:
         """What was trained on what."""
         recipe = self.recipe
         counts = [number(recipe.train.rounds, "round"), number(len(recipe.train.seeds), "seed")]
-        return ", ".join([recipe.data.name, model_words(recipe.model.model_dump(exclude_none=True)), *counts])
+        return ", ".join(
+            [recipe.data.name, model_words(recipe.model.model_dump(exclude_none=True)), *counts]
+        )
 
     @property
     def heading(self) -> str:
@@ -58,21 +61,35 @@ def parse_seeds(text: str | None) -> list[int] | None:
 
 
 def recipes(
-    table: PaperTable, scale: Scale, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()
+    table: PaperTable,
+    scale: Scale,
+    seeds: Sequence[int] | None = None,
+    overrides: Sequence[str] = (),
 ) -> list[Scaled]:
     """Make the recipe of every part."""
     settings = read("settings")
     seeds = seeds or default_seeds(table, scale)
     _refuse_rows(table, overrides)
-    return [_scaled(table, part, i, settings, scale, seeds, overrides) for i, part in enumerate(table.parts)]
+    return [
+        _scaled(table, part, i, settings, scale, seeds, overrides)
+        for i, part in enumerate(table.parts)
+    ]
 
 
 def _refuse_rows(table: PaperTable, overrides: Sequence[str]) -> None:
     """Refuse to change what the rows of a table differ in: their labels would no longer be true."""
-    own = {f"{m['name']}.{key}" for row in table.rows for m in _methods(row.methods, {}) for key in m if key != "name"}
+    own = {
+        f"{m['name']}.{key}"
+        for row in table.rows
+        for m in _methods(row.methods, {})
+        for key in m
+        if key != "name"
+    }
     for override in overrides:
         if (key := override.partition("=")[0].strip()) in own:
-            raise InputError(f"--set {override}: the rows of {table.name} say {key} themselves; change anything else")
+            raise InputError(
+                f"--set {override}: the rows of {table.name} say {key} themselves; change anything else"
+            )
 
 
 def default_seeds(table: PaperTable, scale: Scale) -> Sequence[int]:
@@ -85,7 +102,9 @@ def cpu_rounds(table: PaperTable) -> list[int]:
     settings = read("settings")
     found = []
     for part in table.parts:
-        values = config.override({**settings[part.setting]["cpu"], "compare": [{"label": "FedAvg"}]}, part.cpu)
+        values = config.override(
+            {**settings[part.setting]["cpu"], "compare": [{"label": "FedAvg"}]}, part.cpu
+        )
         found.append(values.train.rounds)
     return found
 
@@ -100,13 +119,17 @@ def _scaled(
     overrides: Sequence[str],
 ) -> Scaled:
     setting = settings[part.setting]
-    found, why = ("paper", "") if scale == "paper" else ("cpu", _missing(setting["cpu"]["data"], overrides))
+    found, why = (
+        ("paper", "") if scale == "paper" else ("cpu", _missing(setting["cpu"]["data"], overrides))
+    )
     size = "digits" if why else found
     tuned = settings["tuned-on-digits"] if scale == "cpu" else {}
 
     def recipe(size: str, chosen: Sequence[str], found: Mapping[str, Mapping[str, Any]]) -> Recipe:
         values = {"name": f"{table.name}-{part.slug}", **setting[size]}
-        defaults = {name: {**found.get(name, {}), **setting["methods"].get(name, {})} for name in METHODS}
+        defaults = {
+            name: {**found.get(name, {}), **setting["methods"].get(name, {})} for name in METHODS
+        }
         values["compare"] = [
             {"label": row.label, "methods": _methods([*part.first, *row.methods], defaults)}
             for row in table.rows
@@ -126,15 +149,22 @@ def _scaled(
 
 
 def _mark(stacks: Sequence[dict[str, Any]], tuned: set[str], common: set[str]) -> None:
-    """Where the parameters of some methods were searched for, mark whose were and whose not, but for what all have."""
-    having = [{m["name"] for m in stack["methods"] if METHODS[m["name"]].model_fields} - common for stack in stacks]
+    """Where the parameters of some methods were searched for, mark whose were and whose not, but
+    for what all have.
+    """
+    having = [
+        {m["name"] for m in stack["methods"] if METHODS[m["name"]].model_fields} - common
+        for stack in stacks
+    ]
     if any(names & tuned for names in having):
         for stack, names in zip(stacks, having, strict=True):
             stack |= {"tuned": names <= tuned} if names else {}
 
 
 def _missing(options: Mapping[str, Any], overrides: Sequence[str]) -> str:
-    """Say in which way the files of a data set are not there; nothing if they are. Refuse files that are no use."""
+    """Say in which way the files of a data set are not there; nothing if they are. Refuse files
+    that are no use.
+    """
     if any(o.startswith("data.path=") for o in overrides):
         return ""  # whoever names a place wants those files, or to hear that they are not there
     try:
@@ -156,19 +186,32 @@ def _shortfall(options: data.DataOptions) -> list[str]:
     return [f"files have {found}"] if found else []
 
 
-def _methods(listed: Sequence[Any], defaults: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _methods(
+    listed: Sequence[Any], defaults: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     tables = [{"name": m} if isinstance(m, str) else dict(m) for m in listed]
     return [{**defaults.get(m["name"], {}), **m} for m in tables]
 
 
 def _changes(theirs: Recipe, ours: Recipe) -> list[str]:
     """List what was scaled, in the words of a recipe."""
-    left, right = (r.model_dump(include={"data", "model", "train"}, exclude_none=True) for r in (theirs, ours))
+    left, right = (
+        r.model_dump(include={"data", "model", "train"}, exclude_none=True) for r in (theirs, ours)
+    )
     quiet = ("train.seeds", "data.path")
-    found = [f"{key} {_word(b)} (paper {_word(a)})" for key, a, b in differences(left, right) if key not in quiet]
+    found = [
+        f"{key} {_word(b)} (paper {_word(a)})"
+        for key, a, b in differences(left, right)
+        if key not in quiet
+    ]
     for one, other in zip(theirs.compare, ours.compare, strict=True):
-        for a, b in zip(one.methods, other.methods, strict=True):  # of which the paper does not say what it used
-            found += [f"{a['name']}.{key} {_word(y)} (default {_word(x)})" for key, x, y in differences(a, b)]
+        for a, b in zip(
+            one.methods, other.methods, strict=True
+        ):  # of which the paper does not say what it used
+            found += [
+                f"{a['name']}.{key} {_word(y)} (default {_word(x)})"
+                for key, x, y in differences(a, b)
+            ]
     return list(dict.fromkeys(found))
 
 

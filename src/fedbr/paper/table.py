@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from .. import data
-from ..core.errors import unknown
+from ..util.errors import unknown
 
 Cell = str | float  # of the paper's table; "-" and "" are its own
 
@@ -80,8 +80,10 @@ class PaperTable:
 
 def names() -> list[str]:
     """Name all tables and figures."""
-    folder = resources.files("fedbr") / "recipes" / "paper"
-    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name not in ("settings.toml",))
+    folder = resources.files("fedbr") / "paper" / "tables"
+    return sorted(
+        p.name.removesuffix(".toml") for p in folder.iterdir() if p.name not in ("settings.toml",)
+    )
 
 
 def load(name: str) -> PaperTable:
@@ -96,11 +98,15 @@ def load(name: str) -> PaperTable:
 
 def read(name: str) -> dict[str, Any]:
     """Read one of the files."""
-    file = resources.files("fedbr") / "recipes" / "paper" / f"{name}.toml"
+    file = resources.files("fedbr") / "paper" / "tables" / f"{name}.toml"
     return tomllib.loads(file.read_text("utf-8"))
 
 
 def needs(table: PaperTable) -> list[str]:
     """Name the files that a table wants, as ``fedbr data get`` does."""
     settings = read("settings")
-    return list(dict.fromkeys(data.DATASETS[settings[p.setting]["paper"]["data"]["name"]].files for p in table.parts))
+    return list(
+        dict.fromkeys(
+            data.DATASETS[settings[p.setting]["paper"]["data"]["name"]].files for p in table.parts
+        )
+    )

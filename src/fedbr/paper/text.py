@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from ..core.disk import write
-from ..results import formats, page
-from ..results.comparison import read
-from ..results.export import beside, export
-from ..results.report import write_page
-from ..results.statistics import luck
-from ..results.tables import few_tests, number
+from ..report import formats, page
+from ..report.comparison import read
+from ..report.files import beside, export
+from ..report.statistics import luck
+from ..report.tables import few_tests, number
+from ..report.write import write_page
+from ..util.files import write
 from .outcome import Outcome
 from .scale import Scaled
 from .table import PaperTable
@@ -36,12 +36,20 @@ UNTUNED = " † not tuned: its parameters are the paper's or its authors', the o
 def note(base: str, outcomes: Sequence[Outcome]) -> str:
     """Say how rows are judged, how sure that is, and what the dagger means if there is one."""
     count = min(len(outcome.scaled.recipe.train.seeds) for outcome in outcomes)
-    chance = LUCK.format(count=count, luck=100 * luck(count)) if count > 1 else "One seed decides nothing."
+    chance = (
+        LUCK.format(count=count, luck=100 * luck(count))
+        if count > 1
+        else "One seed decides nothing."
+    )
     rows = any(entry.verdict for outcome in outcomes for entry in outcome.entries)
     orders = [order for outcome in outcomes for order in outcome.orders]
     said = []
     if rows or orders:
-        said.append(NOTE.format(what="A row" if rows else "An order", base=f" of {base}" * rows, luck=chance))
+        said.append(
+            NOTE.format(
+                what="A row" if rows else "An order", base=f" of {base}" * rows, luck=chance
+            )
+        )
     if any(" = " in order for order in orders):
         said.append(LEVEL)
     untuned = UNTUNED if any(outcome.scaled.untuned for outcome in outcomes) else ""
@@ -59,7 +67,9 @@ def head(table: PaperTable, parts: Sequence[Scaled]) -> list[str]:
         why = f" Its files are not there: {scaled.why}." if scaled.why else ""
         tests = few_tests(scaled.recipe.train.model_dump())
         more = f" {tests[0].upper()}{tests[1:]}." if tests else ""
-        lines.append(f"{scaled.part.name}, {number(len(seeds), 'seed')}. Scaled: {changes}.{why}{more}")
+        lines.append(
+            f"{scaled.part.name}, {number(len(seeds), 'seed')}. Scaled: {changes}.{why}{more}"
+        )
     return lines
 
 
@@ -68,7 +78,9 @@ def cells(outcome: Outcome, base: str) -> tuple[list[str], list[list[str]]]:
     known = any(any(entry.paper) for entry in outcome.entries)
     header = [""]
     for theirs, ours in outcome.titles:
-        header += [f"{theirs}: paper", "ours" if ours == theirs else f"{ours}: ours"] if known else [ours]
+        header += (
+            [f"{theirs}: paper", "ours" if ours == theirs else f"{ours}: ours"] if known else [ours]
+        )
     judged = any(entry.verdict for entry in outcome.entries)
     rows = []
     for entry in outcome.entries:
@@ -94,9 +106,14 @@ def markdown(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
     first, *others = head(table, [o.scaled for o in outcomes])
     paragraphs = [f"# {first}", *others]
     for outcome in outcomes:
-        paragraphs += [f"## {outcome.scaled.heading}", formats.markdown(cells(outcome, table.base)).strip()]
+        paragraphs += [
+            f"## {outcome.scaled.heading}",
+            formats.markdown(cells(outcome, table.base)).strip(),
+        ]
         if outcome.orders:
-            paragraphs.append("\n".join([f"{CLAIMS}:", "", *(f"- {order}" for order in outcome.orders)]))
+            paragraphs.append(
+                "\n".join([f"{CLAIMS}:", "", *(f"- {order}" for order in outcome.orders)])
+            )
     return "\n\n".join([*paragraphs, note(table.base, outcomes)]) + "\n"
 
 
@@ -105,7 +122,10 @@ def html(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
     first, *others = head(table, [o.scaled for o in outcomes])
     parts = [f"<h1>{escape(first)}</h1>", page.paragraphs(others)]
     for outcome in outcomes:
-        parts += [f"<h2>{escape(outcome.scaled.heading)}</h2>", page.table(*cells(outcome, table.base))]
+        parts += [
+            f"<h2>{escape(outcome.scaled.heading)}</h2>",
+            page.table(*cells(outcome, table.base)),
+        ]
         if outcome.orders:
             parts.append(page.paragraphs([f"{CLAIMS}:"]) + page.bullets(outcome.orders))
     return f"<section>{''.join(parts)}{page.paragraphs([note(table.base, outcomes)], 'note')}</section>"
@@ -114,11 +134,19 @@ def html(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
 def _lines(table: PaperTable, outcomes: Sequence[Outcome]) -> Iterator[dict[str, str]]:
     """Yield a line for every figure, and for every order that the text claims."""
     for outcome in outcomes:
-        place = {"table": table.name, "part": outcome.scaled.part.name, "ours on": outcome.scaled.here}
+        place = {
+            "table": table.name,
+            "part": outcome.scaled.part.name,
+            "ours on": outcome.scaled.here,
+        }
         for entry in outcome.entries:
             for i, (theirs, title) in enumerate(outcome.titles):
                 paper = {"paper's column": theirs, "paper": entry.paper[i]}
-                ours = {"our column": title, "ours": entry.ours[i], "verdict": "" if i else entry.verdict}
+                ours = {
+                    "our column": title,
+                    "ours": entry.ours[i],
+                    "verdict": "" if i else entry.verdict,
+                }
                 yield place | {"row": entry.label} | paper | ours
         for order in outcome.orders:
             claim, _, judged = order.rpartition(": ")

@@ -1,1 +1,0 @@
-"""Tasks and replies carried by Flower. The only room that imports flwr, and only where it is needed."""

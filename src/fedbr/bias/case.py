@@ -1,0 +1,61 @@
+"""What is diagnosed: clients, a global model, and the methods whose local models are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ..core.method import Method
+from ..core.model import FedModel
+from ..core.wire import State
+from ..data import Federation
+from ..methods import FedBR
+from ..recipe.schema import Section, TrainConfig
+
+Sides = Mapping[str, Sequence[Method]]  # label -> methods
+
+
+class Options(Section):
+    """How to look."""
+
+    clients: int = Field(10, ge=1, description="clients that train, drawn if there are more")
+    client: int | None = Field(
+        None, ge=0, description="the one in the pictures; default: the first of them"
+    )
+    samples: int = Field(1000, ge=2, description="test samples, the same number of each class")
+    pretrain: int = Field(
+        0, ge=0, le=10**6, description="epochs on everybody's data before the clients begin"
+    )
+    epochs: int | None = Field(
+        None, ge=1, le=10**6, description="local epochs; default: train.local_steps steps"
+    )
+    start: Literal["model", "features", "scratch"] = Field(
+        "model",
+        description="what clients begin with: the global model, its feature extractor only, or fresh weights",
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A global model and who is about to train it."""
+
+    federation: Federation
+    model: FedModel  # with its initial weights
+    sides: Sides
+    train: TrainConfig
+    seed: int
+    weights: State | None = None  # the global model's, if it was trained
+    round: int = 1  # the one that is diagnosed
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def before_and_after(fedbr: FedBR | None = None) -> dict[str, list[Method]]:
+    """Return what the paper compares: FedAvg, each component of FedBR alone, and both."""
+    both = fedbr or FedBR()
+    parts: dict[str, list[Method]] = {
+        f"Component {i}": [both.model_copy(update={"components": i})] for i in (1, 2)
+    }
+    return {"FedAvg": [], **parts, "FedBR": [both.model_copy(update={"components": "both"})]}

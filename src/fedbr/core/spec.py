@@ -1,0 +1,41 @@
+"""The facts of a run that both sides know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CPU = torch.device("cpu")
+DTYPES = (torch.float32, torch.float64)  # in which runs compute
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The facts of a run that both sides know; a method may read all of it."""
+
+    shape: tuple[int, ...]  # of one sample
+    num_classes: int
+    num_clients: int
+    clients_per_round: int
+    local_steps: int
+    batch_size: int
+    lr: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    aggregate: str = "uniform"  # or "samples"
+    seed: int = 0
+    dtype: torch.dtype = torch.float32
+    device: torch.device = CPU
+    amp: bool = False  # mixed precision
+    joint: bool = False  # one forward for the batch and the methods' probes together
+    proxy: Tensor | None = None  # public samples that belong to nobody, as the model sees them
+
+    @property
+    def reach(self) -> float:
+        """How far a constant gradient carries a client in a round: lr times the steps, more with
+        momentum.
+        """
+        m, steps = self.momentum, self.local_steps
+        return self.lr * (sum((1 - m**j) / (1 - m) for j in range(1, steps + 1)) if m else steps)

@@ -1,1 +1,0 @@
-"""Shipped recipes, one TOML file each."""

@@ -1,0 +1,55 @@
+"""Where a run was made: versions, hardware, threads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..core.fast import product
+
+
+def environment() -> dict[str, Any]:
+    """Return what a result may depend on beside the recipe."""
+    packages = (
+        "fedbr",
+        "torch",
+        "numpy",
+        "scikit-learn",
+        "safetensors",
+        "pydantic",
+        "scipy-openblas64",
+    )
+    return {
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in packages},
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": 1,  # of torch, in every process: see backends.process.one_thread
+        "gpus": [
+            torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())
+        ],  # in use: run.json
+        "torch_capability": torch.backends.cpu.get_cpu_capability(),
+        "products": product.maker(),  # of matrices, for several clients of a model with linear layers
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()

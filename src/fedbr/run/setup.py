@@ -1,0 +1,125 @@
+"""From a recipe to the objects of a run: clients, model with its initial weights, methods, backend."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from .. import data, models
+from ..backends.base import Backend
+from ..backends.memory import ClientMemory
+from ..backends.pool import PoolBackend, WorkerPool
+from ..backends.serial import SerialBackend
+from ..core import device as devices
+from ..core.client import Job
+from ..core.fast.blocks import choose, has_batch_norm, joins
+from ..core.method import Method, check_stack, forgets_its_term
+from ..core.model import FedModel
+from ..core.rng import torch_stream
+from ..core.spec import Spec
+from ..data import Federation
+from ..recipe.schema import Recipe, Stack, TrainConfig
+from ..util.errors import InputError
+from ..util.processes import usable_cores
+
+
+def federation(recipe: Recipe, seed: int) -> Federation:
+    """Make the clients of a recipe; every stack with the same seed has the same ones."""
+    return data.load(recipe.data, seed)
+
+
+def job(recipe: Recipe, stack: Stack, clients: Federation, seed: int) -> Job:
+    """Make what stays the same during a run: methods, model with its initial weights, settings."""
+    with torch_stream(seed, "model"):
+        model = models.build(
+            recipe.model.name, recipe.model.options, clients.shape, clients.num_classes
+        )
+    return assemble(model, stack.build(), clients, recipe.train, seed)
+
+
+def assemble(
+    model: FedModel, methods: Sequence[Method], clients: Federation, train: TrainConfig, seed: int
+) -> Job:
+    """Put the parts of a run together and check that they fit."""
+    check_stack(methods)
+    count, dtype = len(clients.train.parts), getattr(torch, train.dtype)
+    if (train.clients_per_round or 0) > count:
+        raise InputError(
+            f"train.clients_per_round = {train.clients_per_round}: there are only {count} clients"
+        )
+    device = devices.choose(train.device)
+    if train.amp and (reason := devices.bfloat16_obstacle(str(device))):
+        raise InputError(
+            f"train.amp = true: bfloat16 does not work on {device} here ({reason}); use false"
+        )
+    spec = Spec(
+        shape=clients.shape,
+        num_classes=clients.num_classes,
+        num_clients=count,
+        clients_per_round=train.clients_per_round or count,
+        seed=seed,
+        dtype=dtype,
+        device=device,
+        amp=train.amp,
+        proxy=None if clients.proxy is None else clients.proxy.see(slice(None), dtype),
+        **train.model_dump(
+            include={"local_steps", "batch_size", "lr", "momentum", "weight_decay", "aggregate"}
+        ),
+    )
+    for method in methods:
+        method.check(spec, clients.distinct)
+    for (
+        method
+    ) in methods:  # in a stream of its own, so that the model starts the same for all stacks
+        with torch_stream(seed, "model", method.name, "rebuild"):
+            model = method.rebuild(model, spec)
+    for method in methods:
+        with torch_stream(seed, "model", method.name):
+            if (extra := method.extra_module(model, spec)) is not None:
+                model.extras[method.name] = extra
+    model = model.to(dtype)
+    models.check(model, spec.shape, spec.num_classes)
+    for name in (type(m).__name__ for m in methods if forgets_its_term(m)):
+        said = f"methods: {name}.loss has no return, so it adds no term to the cross-entropy"
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
+    if has_batch_norm(model):
+        warnings.warn(
+            "the model has BatchNorm: its statistics are averaged over clients, which differ; GroupNorm is safer",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return Job(methods, model, replace(spec, joint=joins(model, spec)))
+
+
+def useful_workers(job: Job, train: TrainConfig) -> int:
+    """One process per core that may be used, but no more than there are cohorts in a round."""
+    if job.spec.device.type != "cpu":
+        return 1
+    cohort = choose(job.model, job.spec, train.cohort)
+    workers = min(usable_cores(), -(-job.spec.clients_per_round // cohort))
+    if workers > 1:
+        try:
+            pickle.dumps(job)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            warnings.warn(f"one process does all the work: {error}", RuntimeWarning, stacklevel=2)
+            return 1
+    return workers
+
+
+def connect(
+    job: Job,
+    clients: Federation,
+    cohort: int,
+    pool: WorkerPool | None,
+    evaluate_samples: int | None = None,
+    memory: ClientMemory | None = None,
+) -> Backend:
+    """Choose who trains and tests: this process or a pool of them."""
+    tests = [*clients.tests, *clients.some_tests(evaluate_samples, job.spec.seed)]
+    if pool is None:
+        return SerialBackend(job, clients.train, tests, cohort, memory)
+    return PoolBackend(job, clients.train, tests, cohort, pool, memory)

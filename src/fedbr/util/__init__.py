@@ -1,0 +1,3 @@
+"""What any room may use and what knows nothing of learning: errors, files, imports, validation,
+processes.
+"""

@@ -1,0 +1,442 @@
+"""The paper's tables: every file fits, scales say what they change, and verdicts are what the
+figures say.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedbr.cli.app import call
+from fedbr.paper import scale, table, text
+from fedbr.paper.outcome import COLUMNS, DAGGER, _judged, outcome
+from fedbr.report.statistics import Paired, paired
+from fedbr.run import forecast
+from fedbr.run import runner as campaign
+from fedbr.run.folder import ResultFolder
+from fedbr.util.errors import InputError
+
+TABLES = {name: table.load(name) for name in table.names()}
+PAPER = Path(__file__).parents[2] / "shared" / "paper" / "fedbr.tex"
+
+
+@pytest.fixture(autouse=True)
+def _no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FEDBR_DATA", str(tmp_path / "nothing"))
+
+
+def test_files_that_are_no_use_are_refused_and_not_replaced_by_digits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "files").mkdir()
+    monkeypatch.setenv("FEDBR_DATA", str(tmp_path / "files"))
+    assert "has no files of cifar10" in scale.recipes(TABLES["lambda"], "cpu")[0].why
+    (tmp_path / "files" / "cifar-10-binary.tar.gz").write_bytes(gzip.compress(bytes(9999))[:-20])
+    with pytest.raises(InputError, match=r"cifar-10-binary\.tar\.gz: (ends|damaged)"):
+        scale.recipes(TABLES["lambda"], "cpu")
+
+
+def test_nothing_of_the_users_is_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = [
+        "reproduce",
+        "lambda",
+        "--seeds",
+        "3",
+        "--set",
+        "train.rounds=1",
+        "train.local_steps=1",
+    ]
+    short += ["--workers", "1", "--out"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "table.md").write_text("precious")
+    run = [
+        "run",
+        "--methods",
+        "fedavg",
+        "--set",
+        "train.rounds=1",
+        "model.name=mlp",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert call(run) == 0
+    for folder in ("mine", "run", "mine/table.md"):
+        for fresh in ([], ["--fresh"]):
+            assert call([*short, str(tmp_path / folder), *fresh]) == 2
+            assert f"{folder}: is not" in capsys.readouterr().err
+    assert (tmp_path / "mine" / "table.md").read_text() == "precious"
+    for fresh in ([], [], ["--fresh"]):
+        assert call([*short, str(tmp_path / "ours"), *fresh]) == 0
+    assert (tmp_path / "ours" / "table.md").exists()
+
+
+def test_all_that_the_paper_shows_is_there() -> None:
+    tables = {t.place for t in TABLES.values() if not t.figure}
+    assert tables == {f"Table {i}" for i in range(1, 15)}
+    assert {name for name, t in TABLES.items() if t.figure} == {
+        "convergence", "convergence-time", "projection", "pseudo", "refresh", "rsm-labels",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_fits_itself_and_builds_at_both_scales(name: str) -> None:
+    found = TABLES[name]
+    labels = [row.label for row in found.rows]
+    assert len(set(labels)) == len(labels)
+    for row in found.rows:
+        assert len(row.paper) == (0 if found.figure else len(found.parts))
+        for part, cells in zip(found.parts, row.paper, strict=False):
+            assert len(cells) in (0, len(part.columns))
+    for part in found.parts:
+        assert set(part.columns) <= {*COLUMNS}
+        assert sum(
+            c.startswith("rounds_to") and not c.endswith("fedavg") for c in part.columns
+        ) <= len(part.targets)
+    for claim in found.claims:
+        assert {claim.left, claim.right} <= {*labels}
+        assert claim.sign in "<>="
+        assert any(claim.column in ("", *part.columns) for part in found.parts)
+    assert bool(found.claim) == bool(found.figure)
+    for size in ("cpu", "paper"):
+        for scaled in scale.recipes(found, size):
+            assert len(scaled.recipe.compare) == len(found.rows)
+            assert bool(scaled.changes) == (size == "cpu")
+            assert bool(scaled.why) == (size == "cpu")
+
+
+@pytest.mark.skipif(not PAPER.exists(), reason="../shared/paper is not there")
+def test_the_figures_are_the_papers() -> None:
+    """The figures of a row (or of a column) stand in one of the paper's rows, in this order."""
+    rows = [
+        [float(n) for n in re.findall(r"\d+\.\d+|\d+", row)]
+        for row in PAPER.read_text("utf-8").split(r"\\")
+    ]
+    for name, found in TABLES.items():
+        lines = [
+            [number(c) for cells in row.paper for c in cells if c not in ("", "-")]
+            for row in found.rows
+        ]
+        if name in ("cost", "local-models"):  # which the paper has the other way round
+            lines = [list(column) for column in zip(*lines, strict=True)]
+        for line in lines:
+            assert any(in_order(line, row) for row in rows), (name, line)
+
+
+def number(cell: str | float) -> float:
+    found = re.match(r"[\d.]+", str(cell))
+    assert found
+    return float(found[0])
+
+
+def in_order(wanted: list[float], there: list[float]) -> bool:
+    rest = iter(there)
+    return all(number in rest for number in wanted)
+
+
+def test_paper_scale_is_the_papers_setting() -> None:
+    mnist, cifar, cifar100 = (s.recipe for s in scale.recipes(TABLES["main"], "paper"))
+    assert (mnist.train.rounds, mnist.train.batch_size, mnist.train.lr) == (1000, 64, 0.001)
+    assert (cifar.train.rounds, cifar.train.batch_size, cifar.train.lr, cifar.model.name) == (
+        1000,
+        32,
+        0.01,
+        "vgg11",
+    )
+    assert (cifar100.train.rounds, cifar100.train.momentum, cifar100.model.name) == (
+        800,
+        0.9,
+        "cct",
+    )
+    lam = [
+        next(s for s in r.compare if s.label == "FedBR").methods[0]["lam"]
+        for r in (mnist, cifar, cifar100)
+    ]
+    assert lam == [1.0, 0.1, 1.0]
+    (rows,) = [s.recipe.compare for s in scale.recipes(TABLES["lambda"], "paper")]
+    assert [row.methods[0]["lam"] for row in rows] == [
+        0.1,
+        0.5,
+        1.0,
+    ]  # a row's own value is not the setting's
+    both = scale.recipes(TABLES["combine"], "cpu")[1].recipe.compare
+    assert all(stack.methods[0]["name"] == "mixup" for stack in both)  # the backbone on CIFAR100
+
+
+def test_what_methods_have_other_than_in_the_paper_is_said_and_who_was_not_tuned_is_marked() -> (
+    None
+):
+    mnist, cifar, _ = scale.recipes(TABLES["main"], "cpu")  # on rotated-digits and digits
+    assert "fedprox.mu 0.001 (default 0.1)" in cifar.changes
+    assert "moon.weight 0.01 (default 1)" in cifar.changes
+    assert cifar.untuned == {"GroupDRO", "FedBR", "FedAvg + Mixup", "FedBR + Mixup"}
+    assert mnist.untuned == cifar.untuned
+    with_mixup = scale.recipes(TABLES["cost"], "cpu")[
+        1
+    ]  # which all rows have, so that it tells them not apart
+    assert with_mixup.untuned == {"FedBR", "FedCM", "VHL"}
+    assert all(not s.untuned for s in scale.recipes(TABLES["main"], "paper"))
+
+
+def test_seeds_are_read_and_refused() -> None:
+    assert scale.parse_seeds("3, 5") == [3, 5]
+    assert scale.parse_seeds(None) is None
+    for bad in ("", "a", "1,1", "-1"):
+        with pytest.raises(InputError, match="--seeds"):
+            scale.parse_seeds(bad)
+    with pytest.raises(InputError, match="main"):
+        table.load("mian")
+
+
+def write_run(folder: Path, accuracies: list[float]) -> None:
+    """Write a finished run by hand."""
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    lines = [
+        {
+            "round": i,
+            "accuracy": a,
+            "accuracy_worst": a / 2,
+            "bytes_up": 8e6,
+            "clients": [0, 1],
+            "seconds_train": 2.0,
+        }
+        for i, a in enumerate(accuracies, 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_figures_and_verdicts_by_hand(tmp_path: Path) -> None:
+    found = TABLES["error-bars"]  # FedAvg, DANN +1.89, Mixup -0.40, GroupDRO -2.13, FedBR +4.27
+    scaled = scale.recipes(found, "cpu", [0, 1, 2])[0]
+    results = ResultFolder(tmp_path, scaled.recipe)
+    curves = {
+        "FedAvg": ([0.2, 0.3, 0.4], [0.1, 0.2, 0.3], [0.2, 0.3, 0.4]),
+        "DANN": ([0.1, 0.2, 0.3], [0.0, 0.1, 0.2], [0.1, 0.2, 0.3]),  # 10 points below, always
+        "Mixup": (
+            [0.2, 0.3, 0.1],
+            [0.2, 0.1, 0.3],
+            [0.0, 0.0, 0.0],
+        ),  # -10, 0 and -30: the paper's way, but by chance?
+        "GroupDRO": ([0.0, 0.0, 0.1], [0.0, 0.0, 0.0], [0.0, 0.0, 0.1]),
+        "FedBR": ([0.3, 0.5, 0.7], [0.3, 0.5, 0.7], [0.3, 0.5, 0.7]),
+    }
+    for stack in scaled.recipe.compare:
+        for seed, accuracies in enumerate(curves[stack.label]):
+            write_run(results.run(stack, seed).path, accuracies)
+    told = outcome(found, 0, scaled, tmp_path)
+    by_label = {entry.label.removesuffix(DAGGER): entry for entry in told.entries}
+    assert by_label["FedAvg"].ours == ["26.7 ± 5.8", "2 ± 1"]  # rounds 2, 3 and 2 to 30 %
+    assert by_label["FedAvg"].paper == ["82.78 ± 0.38", "821"]
+    assert by_label["FedAvg"].verdict == ""
+    assert by_label["DANN"].verdict.startswith("differs* (-10.0 ± 0.0, 0/3)")
+    assert by_label["Mixup"].verdict == "undecided (-13.3 ± 15.3, 2/3)"
+    assert by_label["GroupDRO"].verdict.startswith("agrees* (-2")
+    assert by_label["FedBR"].verdict == "agrees* (+23.3 ± 5.8, 3/3)"
+    assert told.orders == ["FedBR > FedAvg: agrees* (+23.3 ± 5.8, 3/3)"]
+    assert by_label["GroupDRO"].ours[1] == "-"
+    (results.run(scaled.recipe.compare[-1], 1).path / "run.json").write_text('{"diverged_at": {}}')
+    assert outcome(found, 0, scaled, tmp_path).entries[-1].ours == [
+        "50.0 ± 0.0 (2 of 3)",
+        "1 ± 0 (2 of 3)",
+    ]
+
+
+def pair(*gains: float) -> Paired:
+    found = paired(dict(enumerate(gains)), dict.fromkeys(range(len(gains)), 0.0))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sign", "gains", "said"),
+    [
+        (">", (2.0,), "one seed"),
+        (">", (2.0, 2.1), "agrees*"),
+        ("<", (2.0, 2.1), "differs*"),
+        (
+            ">",
+            (2.0, 3.5, 0.5),
+            "agrees",
+        ),  # above by more than the spread of 1.5, but the interval is -1.7 to 5.7
+        (">", (2.0, 4.0, -1.0), "undecided"),
+        (">", (0.0, 0.0, 0.0), "undecided"),
+        ("=", (0.2, 0.2, 0.2), "agrees"),
+        ("=", (-40.0, 10.0, 60.0), "undecided"),
+        ("=", (5.0, 5.1, 5.2), "differs"),
+    ],
+)
+def test_orders_are_judged_by_the_spread(sign: str, gains: tuple[float, ...], said: str) -> None:
+    base = dict.fromkeys(range(len(gains)), 50.0)
+    assert _judged(sign, pair(*gains), COLUMNS["top5"], base) == said
+
+
+def test_time_is_level_within_a_fifth() -> None:
+    base = {0: 1.0, 1: 1.0, 2: 1.0}
+    assert _judged("=", pair(0.1, 0.11, 0.12), COLUMNS["step_seconds"], base) == "agrees"
+    assert _judged("=", pair(0.4, 0.41, 0.42), COLUMNS["step_seconds"], base) == "differs"
+
+
+def test_other_columns_by_hand(tmp_path: Path) -> None:
+    run = [
+        {
+            "round": 1,
+            "accuracy": 0.2,
+            "accuracy_worst": 0.1,
+            "bytes_up": 8e6,
+            "clients": [0, 1],
+            "seconds_train": 2.0,
+        },
+        {
+            "round": 2,
+            "accuracy": 0.4,
+            "accuracy_worst": 0.3,
+            "bytes_up": 8e6,
+            "clients": [0, 1],
+            "seconds_train": 4.0,
+        },
+    ]
+    base = [{"round": 1, "accuracy": 0.3, "accuracy_worst": 0.1}]
+    recipe = scale.recipes(TABLES["main"], "cpu")[0].recipe
+    assert COLUMNS["worst_top5"].value(run, base, recipe) == pytest.approx(20)
+    assert COLUMNS["rounds_to_fedavg"].value(run, base, recipe) == 2
+    assert COLUMNS["worst_rounds_to_fedavg"].value(run, base, recipe) == 1
+    assert (
+        COLUMNS["parameters"].value(run, base, recipe) == 1.0
+    )  # 8 MB of two clients: a million numbers each
+    assert COLUMNS["step_seconds"].value(run, base, recipe) == 3.0 / recipe.train.local_steps
+    assert COLUMNS["local_top5"].value(run, base, recipe) is None
+    assert COLUMNS["top5"].value([], base, recipe) is None
+
+
+def test_the_command_trains_and_writes_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [
+        "reproduce",
+        "lambda",
+        "--seeds",
+        "0",
+        "--set",
+        "train.rounds=2",
+        "train.local_steps=2",
+        "--workers",
+        "1",
+    ]
+    assert call([*line, "--out", str(tmp_path / "o")]) == 0
+    out = capsys.readouterr().out
+    assert "Table 12" in out
+    assert "train.rounds 2 (paper 1000)" in out
+    assert "data.name digits (paper rotated-cifar10)" in out
+    assert "About " in out
+    rows = list(csv.DictReader((tmp_path / "o/table.csv").open()))
+    assert {row["row"] for row in rows} == {"lambda = 0.1", "lambda = 0.5", "lambda = 1.0"}
+    assert "64.92 ± 0.46" in (tmp_path / "o/table.md").read_text("utf-8")
+    assert r"64.92 $\pm$ 0.46" in (tmp_path / "o/table.tex").read_text("utf-8")
+    assert "64.92 ± 0.46" in (tmp_path / "o/report.html").read_text("utf-8")
+    assert (tmp_path / "o/report/accuracy-by-seconds.svg").exists()
+    assert call(["reproduce", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in TABLES)
+    assert call(["reproduce", "tabel", "--out", str(tmp_path / "p")]) == 2
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_verdict_stands_beside_the_figure_that_it_is_of(tmp_path: Path) -> None:
+    found = TABLES["cost"]
+    scaled = scale.recipes(found, "cpu", [0, 1])[0]
+    results = ResultFolder(tmp_path / scaled.part.slug, scaled.recipe)
+    for i, stack in enumerate(scaled.recipe.compare):
+        for seed in (0, 1):
+            write_run(results.run(stack, seed).path, [0.1 * (i + seed), 0.2])
+    told = outcome(found, 0, scaled, results.path)
+    assert told.titles[0][1] == "million sent"
+    assert text.cells(told, found.base)[0][-1] == "million sent against FedAvg"
+    lines = list(text._lines(found, [told]))
+    assert {line["our column"] for line in lines if line.get("ours") and line["verdict"]} == {
+        "million sent"
+    }
+    assert any(line["row"] == "FedBR > FedAvg in s/step" and line["verdict"] for line in lines)
+    assert (
+        lines[0]["ours on"]
+        == f"digits, cnn, width 0.25, {scaled.recipe.train.rounds} rounds, 2 seeds"
+    )
+    written = text._latex(found, told)
+    assert f"(ours: {lines[0]['ours on']})" in written
+    assert all(line.startswith("%") for line in written.partition(r"\begin{table}")[0].splitlines())
+    assert "A row agrees" in text.note(found.base, [told])
+    silent = replace(
+        told, orders=[], entries=[replace(entry, verdict="") for entry in told.entries]
+    )
+    assert text.note(found.base, [silent]).startswith(text.DIVERGED)
+
+
+def test_what_the_rows_differ_in_cannot_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["reproduce", "lambda", "--set", "fedbr.lam=5"]) == 2
+    assert "the rows of lambda say fedbr.lam themselves" in capsys.readouterr().err
+    assert scale.recipes(TABLES["lambda"], "cpu", [0], ["fedbr.mu=0.1"])
+
+
+def mnist(folder: Path, train: int, test: int) -> None:
+    """Write IDX files of so many blank digits."""
+    for prefix, count in (("train", train), ("t10k", test)):
+        header = [0x803, count, 28, 28]
+        images = b"".join(n.to_bytes(4, "big") for n in header) + bytes(28 * 28 * count)
+        (folder / f"{prefix}-images-idx3-ubyte").write_bytes(images)
+        labels = bytes(i % 10 for i in range(count))
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(
+            (0x801).to_bytes(4, "big") + count.to_bytes(4, "big") + labels
+        )
+
+
+def test_files_that_are_not_all_are_said(tmp_path: Path) -> None:
+    mnist(tmp_path, 40, 20)
+    scaled = scale.recipes(TABLES["tau-component2"], "paper", [0], [f"data.path={tmp_path}"])[0]
+    assert scaled.changes == ["files have 40 of 60,000 training and 20 of 10,000 test records"]
+    assert scaled.heading == "RotatedMNIST, here rotated-mnist, cnn, width 1, 1,000 rounds, 1 seed"
+
+
+def test_more_seeds_keep_those_that_are_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "o"
+    line = [
+        "reproduce",
+        "lambda",
+        "--set",
+        "train.rounds=1",
+        "train.local_steps=1",
+        "--workers",
+        "1",
+        "--out",
+        str(out),
+    ]
+    assert call([*line, "--seeds", "1"]) == 0
+    models = {file: file.stat().st_mtime_ns for file in out.glob("*/runs/*/model.safetensors")}
+    assert len(models) == 3
+    assert call([*line, "--seeds", "0,1"]) == 0
+    assert {file: file.stat().st_mtime_ns for file in models} == models
+    assert len(list(out.glob("*/runs/*/model.safetensors"))) == 6
+    capsys.readouterr()
+    assert call([*line, "--seeds", "0"]) == 2  # which would hide one
+    said = capsys.readouterr()
+    assert "train.seeds is [0, 1] there, [0] here" in said.err
+    assert said.out == ""
+
+
+def test_a_forecast_grows_with_the_work(tmp_path: Path) -> None:
+    (scaled,) = scale.recipes(TABLES["lambda"], "cpu", [0])
+    train = scaled.recipe.train.model_copy(update={"rounds": 1000 * scaled.recipe.train.rounds})
+    longer = scaled.recipe.model_copy(update={"train": train})
+    campaign.check([(scaled.recipe, tmp_path / "o")])
+    assert forecast.cpu_seconds(longer) > 10 * forecast.cpu_seconds(scaled.recipe)
+    assert forecast.words(59) == "59 seconds"
+    assert forecast.words(7200) == "2 hours"
+    assert forecast.words(1) == "a second"

@@ -1,0 +1,49 @@
+"""Curves over seeds, and their pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedbr.report.curves import MOST, band, curve
+from fedbr.report.plots import COLORS, convergence_picture, look
+
+
+def test_a_band_goes_as_far_as_some_seed() -> None:
+    found = band([{2: 10.0, 4: 20.0, 5: 30.0}, {2: 20.0, 4: 40.0}])
+    assert found.rounds == [2, 4, 5]
+    assert found.mean == [15, 30, 30]
+    assert (found.low, found.high, found.whole) == ([10, 20, 30], [20, 40, 30], 2)
+    assert band([]).rounds == []
+    assert band([{1: 5.0}, {2: 6.0}]).whole == 0
+
+
+def test_long_curves_are_thinned_and_keep_their_ends() -> None:
+    lines = [
+        {
+            "round": r,
+            "accuracy": r / 2000,
+            "seconds_train": 1.0,
+            "bytes_up": 500_000,
+            "bytes_down": 500_000,
+        }
+        for r in range(1, 2001)
+    ]
+    found = curve([lines, lines[:1000]])
+    assert len(found.band.rounds) == MOST
+    assert (found.band.rounds[0], found.band.rounds[-1]) == (1, 2000)
+    assert found.places["seconds"][-1] == found.places["megabytes"][-1] == 2000
+    assert found.band.rounds[found.band.whole - 1] <= 1000 < found.band.rounds[found.band.whole]
+
+
+def test_looks_differ() -> None:
+    assert len({look(i) for i in range(4 * len(COLORS))}) == 4 * len(COLORS)
+
+
+def test_a_picture_for_a_page(tmp_path: Path) -> None:
+    convergence_picture(
+        {"a $x$": [{1: 0.1, 2: 0.2}, {1: 0.2}], "b": [{1: 0.5}], "c": []},
+        tmp_path / "p.svg",
+        "title",
+    )
+    assert "<svg" in (tmp_path / "p.svg").read_text()
+    assert [file.name for file in tmp_path.iterdir()] == ["p.svg"]
