@@ -68,7 +68,7 @@ def measure(hidden: list[int]) -> tuple[dict[str, list[float]], dict[str, float]
                 "rounds": ROUNDS,
                 "local_steps": 10,
                 "batch_size": 32,
-                "cohort": 1,
+                "clients_at_once": 1,
                 "evaluate_every": 0,
             },
             "compare": [{"label": "FedAvg"}],

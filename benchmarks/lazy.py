@@ -2,7 +2,7 @@
 interrupted).
 
 Rounds come from the recipes lazy-digits and lazy-rotated-mnist; the price of a round is measured
-apart from them, all stacks in turn, so that a machine that slows down for a while slows down all of
+apart from them, all variants in turn, so that a machine that slows down for a while slows down all of
 them.
 """
 
@@ -83,14 +83,14 @@ class Price(NamedTuple):
 
 
 def price_list(work: bench.Workload, recipe: config.Recipe) -> dict[str, Price]:
-    """Measure the CPU time of a round of every stack."""
-    stacks = [(stack.label, stack.build()) for stack in recipe.compare]
-    _, ratios = bench.measure(replace(work, lockstep=False, rounds=2), REPEATS, stacks)
+    """Measure the CPU time of a round of every variant."""
+    variants = [(variant.label, variant.build()) for variant in recipe.compare]
+    _, ratios = bench.measure(replace(work, lockstep=False, rounds=2), REPEATS, variants)
     return {ratio.name: Price(ratio.beside(ratios[0]), ratio.seconds) for ratio in ratios}
 
 
-def _curve(folder: Path, recipe: config.Recipe, stack: config.Stack, seed: int) -> Curve:
-    lines = ResultFolder(folder, recipe).run(stack, seed).lines()
+def _curve(folder: Path, recipe: config.Recipe, variant: config.Variant, seed: int) -> Curve:
+    lines = ResultFolder(folder, recipe).run(variant, seed).lines()
     return {line["round"]: line["accuracy"] for line in lines if line["accuracy"] is not None}
 
 

@@ -96,9 +96,9 @@ def losses(folder: Path, recipe: config.Recipe) -> str:
     """Write how the training loss falls, of the first seed."""
     seed, results = recipe.train.seeds[0], ResultFolder(folder, recipe)
     found = []
-    for stack in recipe.compare:
-        lines = results.run(stack, seed).lines()
-        found.append(f"{stack.label} {lines[0]['loss']:.2f} to {lines[-1]['loss']:.2f}")
+    for variant in recipe.compare:
+        lines = results.run(variant, seed).lines()
+        found.append(f"{variant.label} {lines[0]['loss']:.2f} to {lines[-1]['loss']:.2f}")
     return f"\n\nTraining loss from the first to the last round, seed {seed}: {', '.join(found)}."
 
 
@@ -115,9 +115,9 @@ def grids(results: dict[str, Any]) -> str:
     """
     used = {
         m["name"]: m
-        for stack in config.load("methods").compare
-        for m in stack.methods
-        if len(stack.methods) == 1
+        for variant in config.load("methods").compare
+        for m in variant.methods
+        if len(variant.methods) == 1
     }
     tried: dict[tuple[str, str], dict[float, list[float]]] = {}
     for run in results["runs"]:

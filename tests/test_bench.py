@@ -16,8 +16,8 @@ def test_the_race_is_fair() -> None:
         bench.PAPER_CNN, options={"width": 0.1}, shape=(1, 8, 8), local_steps=3, batch_size=4
     )
     ticks: list[int] = []
-    stacks: list[tuple[str, list[fedbr.Method]]] = [("FedAvg", []), ("FedBR", [fedbr.FedBR()])]
-    loop, ratios = bench.measure(work, 2, stacks, lambda: ticks.append(1))
+    variants: list[tuple[str, list[fedbr.Method]]] = [("FedAvg", []), ("FedBR", [fedbr.FedBR()])]
+    loop, ratios = bench.measure(work, 2, variants, lambda: ticks.append(1))
     assert loop > 0
     assert [r.name for r in ratios] == ["FedAvg", "FedBR"]
     assert all(len(r.values) == 2 and min(r.values) > 0 for r in ratios)

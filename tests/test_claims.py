@@ -99,7 +99,7 @@ LIMITS = {  # of a step on the paper's CNN, against FedAvg in the same run
 
 @pytest.mark.bench
 def test_the_price_of_every_method() -> None:
-    stacks = [("fedavg", []), *((name, [METHODS[name]()]) for name in LIMITS)]
-    _, (fedavg, *others) = bench.measure(replace(bench.PAPER_CNN, local_steps=4), 2, stacks)
+    variants = [("fedavg", []), *((name, [METHODS[name]()]) for name in LIMITS)]
+    _, (fedavg, *others) = bench.measure(replace(bench.PAPER_CNN, local_steps=4), 2, variants)
     found = {ratio.name: ratio.beside(fedavg) for ratio in others}
     assert {name: price for name, price in found.items() if price > LIMITS[name]} == {}

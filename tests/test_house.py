@@ -72,7 +72,9 @@ def test_imports_go_one_way(file: Path) -> None:
 
 
 def test_every_room_has_a_rule_and_a_sentence() -> None:
-    rooms = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix in ("", ".py")}
+    rooms = {
+        path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix in ("", ".py")
+    }
     assert rooms - {"__pycache__", "py"} == set(ALLOWED)
     for package in SOURCE.rglob("__init__.py"):
         assert len(ast.get_docstring(ast.parse(package.read_text("utf-8"))) or "") > 60, package
@@ -150,10 +152,10 @@ def test_readme_commands_exist(monkeypatch: pytest.MonkeyPatch) -> None:
             if words[0] == "run" and "..." not in line:
                 arguments = spread(words[1:])
                 chosen = [v for o, v in pairwise(arguments) if o == "--set"]
-                stacks = [v for o, v in pairwise(arguments) if o == "--methods"]
+                variants = [v for o, v in pairwise(arguments) if o == "--methods"]
                 name = "digits" if not arguments or arguments[0].startswith("-") else arguments[0]
                 if not name.endswith(".toml"):
-                    config.load(name, chosen, stacks)
+                    config.load(name, chosen, variants)
 
 
 def lines_of_code(file: Path) -> int:

@@ -122,9 +122,9 @@ def test_a_method_that_remembers_by_itself_hears_where_to_put_it() -> None:
 
 
 RECIPES = {
-    "[compare]\nlabel = 'a'\nmethods = []": "write [[compare]], once for every stack",
+    "[compare]\nlabel = 'a'\nmethods = []": "write [[compare]], once for every variant",
     "[[compare]]\nlabel = 'a'\nmethods = 'fedbr'": "compare.methods = 'fedbr': a list is wanted",
-    "[[compare]]\nmethods = ['fedbr']": "every stack has a label",
+    "[[compare]]\nmethods = ['fedbr']": "every variant has a label",
     "name = 'a b'\n[[compare]]\nlabel = 'a'\nmethods = []": "name = 'a b': letters, digits",
     "[[compare]]\nlabel = 'a'\nmethods = ['FedBR']": "did you mean 'fedbr'?",
     "[train]\nlearning_rate = 1.0\n[[compare]]\nlabel = 'a'\nmethods = []": "did you mean 'lr'?",

@@ -103,7 +103,7 @@ def train(
     bias_every: int = 0,
     workers: int = 1,
     seed: int = 0,
-    cohort: int | Literal["auto"] = "auto",
+    clients_at_once: int | Literal["auto"] = "auto",
     dtype: Literal["float32", "float64"] = "float32",
     device: str = "auto",
     amp: bool = False,
@@ -121,6 +121,9 @@ def train(
     raises ``fedbr.Diverged``.
     """
     given = {name: value for name, value in locals().items() if name in TrainConfig.model_fields}
+    if "cohort" in model_options:  # as older versions called it
+        given["cohort"] = model_options.pop("cohort")
+        del given["clients_at_once"]
     settings = validated(TrainConfig, given | {"seeds": [seed]}, "train")
     bias_every = validated(MetricsConfig, {"bias_every": bias_every}, "train").bias_every
     check_federation(federation, workers)
@@ -133,12 +136,12 @@ def train(
     start = starting_model(
         "train", model, model_options, federation, seed, signature(train).parameters
     )
-    job = assemble(start, list(methods), federation, settings, seed)
+    setup = assemble(start, list(methods), federation, settings, seed)
     with one_thread(), ExitStack() as exits:
         pool = exits.enter_context(WorkerPool(workers)) if workers > 1 else None
-        server = Server(job)
-        cohort = choose(job.model, job.spec, settings.cohort)
-        backend = connect(job, federation, cohort, pool, settings.evaluate_samples)
+        server = Server(setup)
+        block_size = choose(setup.model, setup.spec, settings.clients_at_once)
+        backend = connect(setup, federation, block_size, pool, settings.evaluate_samples)
         lines = []
         every = (settings.evaluate_every, bias_every)
         for line in experiment.rounds(server, backend, federation, 1, settings.rounds, *every):
@@ -147,9 +150,9 @@ def train(
             if watch is not None:
                 watch(line)
     kept = server.models(backend.states)
-    _equip(job.model, federation.seen_as | {"shape": federation.shape})
-    own = [] if isinstance(kept, dict) else [_final(job.model, weights) for weights in kept]
-    return Run(_final(job.model, server.params), lines, own)
+    _equip(setup.model, federation.seen_as | {"shape": federation.shape})
+    own = [] if isinstance(kept, dict) else [_final(setup.model, weights) for weights in kept]
+    return Run(_final(setup.model, server.params), lines, own)
 
 
 def load_model(path: str | Path, client: int | None = None, own_code: bool = False) -> FedModel:

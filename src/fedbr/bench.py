@@ -79,18 +79,18 @@ CROWD = replace(
     MANY, shape=(64,), batch_size=16, samples=20, clients=10_000, rounds=200
 )  # digits-sized samples
 
-Stacks = Sequence[tuple[str, list[Method]]]
+Variants = Sequence[tuple[str, list[Method]]]
 RELEASED = "FedBR, released sizes"  # the projector of the authors' code: twice as wide as there are features
 
 
-def usual(work: Workload) -> Stacks:
+def usual(work: Workload) -> Variants:
     """Return what is timed unless something else is asked for."""
-    stacks: list[tuple[str, list[Method]]]
-    stacks = [("FedAvg", []), ("FedBR", [FedBR()]), ("FedBR, lazy 10", [FedBR(lazy=10)])]
+    variants: list[tuple[str, list[Method]]]
+    variants = [("FedAvg", []), ("FedBR", [FedBR()]), ("FedBR, lazy 10", [FedBR(lazy=10)])]
     if work.model == "mlp":  # the CNN has 128 features, for which both sizes are the same
         features = work.options["hidden"][-1]
-        stacks.append((RELEASED, [FedBR(hidden=2 * features, width=features)]))
-    return stacks
+        variants.append((RELEASED, [FedBR(hidden=2 * features, width=features)]))
+    return variants
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,14 @@ class Ratio:
         return statistics.median(self.values)
 
     def beside(self, other: Ratio) -> float:
-        """Compare with another stack of the same run, repetition by repetition."""
+        """Compare with another variant of the same run, repetition by repetition."""
         return statistics.median(a / b for a, b in zip(self.values, other.values, strict=True))
 
 
 def measure(
-    work: Workload, repeats: int, stacks: Stacks, tick: Callable[[], None] = lambda: None
+    work: Workload, repeats: int, variants: Variants, tick: Callable[[], None] = lambda: None
 ) -> tuple[float, list[Ratio]]:
-    """Time the bare loop and the stacks; return the loop's median seconds of a round and the
+    """Time the bare loop and the variants; return the loop's median seconds of a round and the
     ratios.
 
     In lockstep all take a step each in turn, so that a machine that slows down for a while slows
@@ -126,25 +126,25 @@ def measure(
     with one_thread():
         run = _race if work.lockstep else _relay
         if not work.lockstep:
-            _relay(replace(work, rounds=1), clients, stacks, lambda: None)
-        spent = [run(work, clients, stacks, tick) for _ in range(repeats)]
+            _relay(replace(work, rounds=1), clients, variants, lambda: None)
+        spent = [run(work, clients, variants, tick) for _ in range(repeats)]
     bare, *others = zip(*spent, strict=True)
     ratios = [
         Ratio(name, [t / b for t, b in zip(values, bare, strict=True)], statistics.median(values))
-        for (name, _), values in zip(stacks, others, strict=True)
+        for (name, _), values in zip(variants, others, strict=True)
     ]
     return statistics.median(bare), ratios
 
 
 def _relay(
-    work: Workload, clients: Federation, stacks: Stacks, tick: Callable[[], None]
+    work: Workload, clients: Federation, variants: Variants, tick: Callable[[], None]
 ) -> list[float]:
-    """Run the bare loop and every stack one after the other; return the CPU seconds of a round of
+    """Run the bare loop and every variant one after the other; return the CPU seconds of a round of
     each.
     """
     seconds = []
     runs: list[Callable[[], object]] = [partial(bare_rounds, work, clients)]
-    runs += [partial(fedbr_rounds, work, clients, methods) for _, methods in stacks]
+    runs += [partial(fedbr_rounds, work, clients, methods) for _, methods in variants]
     for run in runs:
         begun = time.process_time()
         run()
@@ -249,11 +249,11 @@ class PacedData(TrainData):
 
 
 def _race(
-    work: Workload, clients: Federation, stacks: Stacks, tick: Callable[[], None]
+    work: Workload, clients: Federation, variants: Variants, tick: Callable[[], None]
 ) -> list[float]:
-    """Run the bare loop and every stack in lockstep; return the CPU seconds of each."""
-    turns = Turns(1 + len(stacks), tick)
-    seconds = [0.0] * (1 + len(stacks))
+    """Run the bare loop and every variant in lockstep; return the CPU seconds of each."""
+    turns = Turns(1 + len(variants), tick)
+    seconds = [0.0] * (1 + len(variants))
     failures: list[Exception] = []
 
     def timed(who: int, run: Callable[[Callable[[], None]], None]) -> None:
@@ -283,7 +283,7 @@ def _race(
 
     runs = [
         partial(bare_rounds, work, clients),
-        *(partial(through_package, methods) for _, methods in stacks),
+        *(partial(through_package, methods) for _, methods in variants),
     ]
     share_memory_of_threads()  # or page faults, up to a tenth of a step, fall on whoever they happen to fall on
     threads = [threading.Thread(target=timed, args=(who, run)) for who, run in enumerate(runs)]
@@ -358,10 +358,10 @@ def traffic(work: Workload, methods: Mapping[str, Method]) -> dict[str, dict[str
     """
     clients = samples(work)
 
-    def sent(stack: list[Method]) -> tuple[Tensor, Tensor]:
+    def sent(variant: list[Method]) -> tuple[Tensor, Tensor]:
         run = api.train(
-            clients, work.model, stack, rounds=2, local_steps=1, batch_size=work.batch_size, evaluate_every=0,
-            cohort=1, **work.options,
+            clients, work.model, variant, rounds=2, local_steps=1, batch_size=work.batch_size, evaluate_every=0,
+            clients_at_once=1, **work.options,
         )  # fmt: skip
         first, second = (torch.tensor(line, dtype=torch.float64) for line in run.bytes)
         return second, (first - second) / work.clients

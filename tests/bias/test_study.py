@@ -44,7 +44,7 @@ def side(diagnosis: Diagnosis, label: str) -> dict[str, float]:
 
 def toy(model: list[str], seed: int) -> Diagnosis:
     case = from_toy(0.0, model, [], seed).case
-    sides = {label: stack for label, stack in case.sides.items() if label != "FedBR"}
+    sides = {label: variant for label, variant in case.sides.items() if label != "FedBR"}
     return examine(replace(case, sides=sides), Options(pretrain=5, epochs=10))
 
 
@@ -430,7 +430,7 @@ def test_the_components_share_all_else() -> None:
         2,
         "both",
     ]  # type: ignore[attr-defined]
-    assert all(stack[0].mean_of == 2 for label, stack in sides.items() if label != "FedAvg")  # type: ignore[attr-defined]
+    assert all(variant[0].mean_of == 2 for label, variant in sides.items() if label != "FedAvg")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

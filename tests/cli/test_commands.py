@@ -170,7 +170,7 @@ def test_folders_that_are_not_for_us(tmp_path: Path, capsys: pytest.CaptureFixtu
     error = capsys.readouterr().err
     assert "train.lr is 0.01 there, 0.5 here" in error
     assert "--fresh" in error
-    assert call(["run", *QUICK, "--methods", "fedbr", "--out", str(out)]) == 2  # other stacks
+    assert call(["run", *QUICK, "--methods", "fedbr", "--out", str(out)]) == 2  # other variants
     assert tree(out) == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
@@ -655,8 +655,8 @@ def test_a_run_with_own_data_and_natural_clients(command: Command, tmp_path: Pat
 def test_stacks_may_be_written_as_tables_print_them() -> None:
     from fedbr.recipe import schema as config
 
-    assert config.load("digits", stacks=["Mixup + FedBR"]) == config.load(
-        "digits", stacks=["mixup+fedbr"]
+    assert config.load("digits", variants=["Mixup + FedBR"]) == config.load(
+        "digits", variants=["mixup+fedbr"]
     )
 
 

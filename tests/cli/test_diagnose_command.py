@@ -34,7 +34,7 @@ def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stopped(folder: Path, rounds: int, *more: str) -> Path:
-    """Train, and stop after some rounds of the first stack."""
+    """Train, and stop after some rounds of the first variant."""
 
     def watch(label: str, seed: int, line: object) -> None:
         if isinstance(line, dict) and line["round"] == rounds:
@@ -181,7 +181,10 @@ def test_the_toy_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             ["diagnose", "{folder}", "--set", "train.clients_per_round=2"],
             "has no effect on a diagnosis; use --clients",
         ),
-        (["diagnose", "{folder}", "--set", "train.cohort=2"], "train.cohort=2: has no effect"),
+        (
+            ["diagnose", "{folder}", "--set", "train.clients_at_once=2"],
+            "train.clients_at_once=2: has no effect",
+        ),
         (
             ["diagnose", "{folder}", "--set", "train.seeds=1"],
             "has no effect on a diagnosis; use --seed",
@@ -213,7 +216,7 @@ def test_wrong_input_is_one_line(
 
 @pytest.mark.usefixtures("without_pictures")
 def test_a_stack_with_settings_of_its_own(tmp_path: Path) -> None:
-    """The global model that clients begin with, and how they train: both are that stack's."""
+    """The global model that clients begin with, and how they train: both are that variant's."""
     recipe = config.load("digits", [*SMALL, "train.rounds=1"]).model_dump(exclude_none=True)
     recipe["compare"][1]["train"] = {"lr": 0.03}
     experiment.run(config.parse(recipe), tmp_path / "run")

@@ -14,7 +14,7 @@ import fedbr
 from conftest import blobs
 from fedbr.backends.pool import WorkerPool
 from fedbr.core.client import new_state
-from fedbr.core.method import check_stack
+from fedbr.core.method import check_methods
 from fedbr.core.rng import torch_stream
 from fedbr.core.server import Server
 from fedbr.core.wire import pack, unpack
@@ -36,7 +36,7 @@ COMBINED = [
     "moon+fedbr+dann",
     "fedmix+scaffold+fedntd+groupdro",
 ]
-STACKS = ["fedavg", *METHODS, *COMBINED]
+VARIANTS = ["fedavg", *METHODS, *COMBINED]
 
 # method -> the setting at which it is FedAvg (SCAFFOLD and Local have none)
 NEUTRAL: dict[str, dict[str, Any]] = {
@@ -62,8 +62,8 @@ CHANGES: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def methods(stack: str) -> list[fedbr.Method]:
-    return [build(name, {}) for name in stack.split("+") if name != "fedavg"]
+def methods(variant: str) -> list[fedbr.Method]:
+    return [build(name, {}) for name in variant.split("+") if name != "fedavg"]
 
 
 class Play:
@@ -72,7 +72,7 @@ class Play:
     def __init__(
         self,
         federation: fedbr.Federation,
-        stack: list[fedbr.Method],
+        variant: list[fedbr.Method],
         pool: WorkerPool | None = None,
         **settings: Any,
     ) -> None:
@@ -82,15 +82,15 @@ class Play:
             "lr": 0.05,
             "clients_per_round": 4,
             "dtype": "float64",
-            "cohort": 2,
+            "clients_at_once": 2,
         }
         train = TrainConfig(**chosen | settings)
         with torch_stream(1, "model"):
             model = build_model("mlp", {"hidden": (7,)}, federation.shape, federation.num_classes)
         self.federation = federation
-        self.server = Server(assemble(model, stack, federation, train, seed=1))
-        assert isinstance(train.cohort, int)
-        self.backend = connect(self.server.job, federation, train.cohort, pool)
+        self.server = Server(assemble(model, variant, federation, train, seed=1))
+        assert isinstance(train.clients_at_once, int)
+        self.backend = connect(self.server.setup, federation, train.clients_at_once, pool)
         self.lines: list[dict[str, Any]] = []
 
     def run(self, first: int = 1, last: int = ROUNDS) -> Play:
@@ -115,16 +115,16 @@ def pool() -> Iterator[WorkerPool]:
         yield workers
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_serial_and_pool_give_the_same_bits_and_resume_equals_the_whole(
-    federation: fedbr.Federation, pool: WorkerPool, tmp_path: Path, stack: str
+    federation: fedbr.Federation, pool: WorkerPool, tmp_path: Path, variant: str
 ) -> None:
-    whole = Play(federation, methods(stack)).run()
-    spread = Play(federation, methods(stack), pool).run()
+    whole = Play(federation, methods(variant)).run()
+    spread = Play(federation, methods(variant), pool).run()
     assert whole.same(spread)
     folder = RunFolder(tmp_path, 9)
     for last in range(1, ROUNDS + 1):  # a new process each round, workers and none in turn
-        play = Play(federation, methods(stack), pool if last % 2 else None)
+        play = Play(federation, methods(variant), pool if last % 2 else None)
         assert folder.resume(play.server, play.backend) == last - 1
         play.run(last, last)
         folder.append(play.lines[-1])
@@ -133,36 +133,37 @@ def test_serial_and_pool_give_the_same_bits_and_resume_equals_the_whole(
     assert [line["loss"] for line in folder.lines()] == [line["loss"] for line in whole.lines]
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_seeds_matter_and_cohorts_change_only_the_last_bits(
-    federation: fedbr.Federation, stack: str
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_seeds_matter_and_blocks_change_only_the_last_bits(
+    federation: fedbr.Federation, variant: str
 ) -> None:
-    plays = [Play(federation, methods(stack), cohort=c).run() for c in (1, 3, 4)]
+    plays = [Play(federation, methods(variant), clients_at_once=c).run() for c in (1, 3, 4)]
     for other in plays[1:]:
         for one, some in zip(plays[0].models(), other.models(), strict=True):
             assert torch.allclose(one, some, rtol=1e-9, atol=1e-11)
     options = {"rounds": 2, "local_steps": 3, "batch_size": 8, "hidden": (7,)}
     first, second = (
-        fedbr.train(federation, "mlp", methods(stack), seed=s, **options) for s in (1, 2)
+        fedbr.train(federation, "mlp", methods(variant), seed=s, **options) for s in (1, 2)
     )
     assert first.loss != second.loss
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_cohorts_of_images_agree(stack: str) -> None:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_blocks_of_images_agree(variant: str) -> None:
     federation = load(DataOptions(), 0)
     options = {"rounds": 2, "local_steps": 3, "width": 0.1, "dtype": "float64", "evaluate_every": 0}
     alone, together = (
-        fedbr.train(federation, "cnn", methods(stack), cohort=c, **options) for c in (1, 10)
+        fedbr.train(federation, "cnn", methods(variant), clients_at_once=c, **options)
+        for c in (1, 10)
     )
     assert alone.loss == pytest.approx(together.loss, rel=1e-9)
     for one, ten in zip(alone.model.parameters(), together.model.parameters(), strict=True):
         assert torch.allclose(one, ten, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_messages_and_memory_survive_the_wire(federation: fedbr.Federation, stack: str) -> None:
-    play = Play(federation, methods(stack)).run(last=2)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_messages_and_memory_survive_the_wire(federation: fedbr.Federation, variant: str) -> None:
+    play = Play(federation, methods(variant)).run(last=2)
     tasks = play.server.train_tasks(3, [0, 1, 2])
     payloads = {f"task{t.client}": t.payload for t in tasks} | {
         f"state{c}": s for c, s in play.backend.states.items()
@@ -183,8 +184,8 @@ def test_the_neutral_setting_is_fedavg_to_the_bit(federation: fedbr.Federation, 
         assert name in ("scaffold", "local")
         return
     plain, neutral, acting = (
-        Play(federation, stack, dtype="float32").run()
-        for stack in ([], [build(name, NEUTRAL[name])], [build(name, {})])
+        Play(federation, variant, dtype="float32").run()
+        for variant in ([], [build(name, NEUTRAL[name])], [build(name, {})])
     )
     assert plain.same(neutral)
     assert plain.lines == neutral.lines  # bytes too
@@ -207,11 +208,11 @@ def test_no_parameter_is_left_out() -> None:
         assert {key for change in changes for key in change} == set(METHODS[name].model_fields)
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_a_lost_state_is_noticed(federation: fedbr.Federation, stack: str) -> None:
-    play = Play(federation, methods(stack), clients_per_round=6).run(last=2)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_lost_state_is_noticed(federation: fedbr.Federation, variant: str) -> None:
+    play = Play(federation, methods(variant), clients_per_round=6).run(last=2)
     play.backend.states.pop(3, None)
-    remembers = [m.name for m in methods(stack) if m.init_client(play.server.job.model)]
+    remembers = [m.name for m in methods(variant) if m.init_client(play.server.setup.model)]
     if not remembers:
         play.run(3, 3)  # nothing was lost
         return
@@ -238,9 +239,9 @@ def test_a_lost_state_of_the_server_is_noticed(federation: fedbr.Federation, nam
         Play(federation, methods(name)).server.restore(header, payloads)
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_momentum_weight_decay_and_sample_weights_do_not_explode(
-    federation: fedbr.Federation, stack: str
+    federation: fedbr.Federation, variant: str
 ) -> None:
     settings = {
         "momentum": 0.9,
@@ -249,25 +250,25 @@ def test_momentum_weight_decay_and_sample_weights_do_not_explode(
         "lr": 0.02,
         "local_steps": 10,
     }
-    play = Play(federation, methods(stack), **settings).run(last=25)
+    play = Play(federation, methods(variant), **settings).run(last=25)
     assert play.lines[-1]["loss"] < play.lines[0]["loss"]
     assert max(float(v.abs().max()) for v in play.models()) < 30
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_ten_of_a_hundred_clients(stack: str) -> None:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ten_of_a_hundred_clients(variant: str) -> None:
     x, y = blobs(classes=5, per_class=400)
     federation = fedbr.Federation.from_arrays(
         x, y, x[::7], y[::7], clients=100, partition="lda", alpha=0.3, seed=0
     )
-    play = Play(federation, methods(stack), clients_per_round=10, cohort=4, dtype="float32").run(
-        last=5
-    )
+    play = Play(
+        federation, methods(variant), clients_per_round=10, clients_at_once=4, dtype="float32"
+    ).run(last=5)
     assert all(len(set(line["clients"])) == 10 for line in play.lines)
     took_part = {c for line in play.lines for c in line["clients"]}
     returned = 50 - len(took_part)
     assert returned > 0
-    memory = new_state(play.server.job)
+    memory = new_state(play.server.setup)
     assert set(play.backend.states) == (took_part if memory else set())
     assert all(state.keys() == memory.keys() for state in play.backend.states.values())
     assert all(torch.isfinite(v).all() for v in play.models())
@@ -276,17 +277,17 @@ def test_ten_of_a_hundred_clients(stack: str) -> None:
 def test_any_two_methods_go_together_in_either_order(federation: fedbr.Federation) -> None:
     for one, other in combinations([n for n in METHODS if n != "local"], 2):
         results = [
-            Play(federation, methods(stack), clients_per_round=2).run(last=2)
-            for stack in (f"{one}+{other}", f"{other}+{one}")
+            Play(federation, methods(variant), clients_per_round=2).run(last=2)
+            for variant in (f"{one}+{other}", f"{other}+{one}")
         ]
         assert all(torch.isfinite(v).all() for play in results for v in play.models())
 
 
 def test_the_listed_order_is_the_order_of_application(federation: fedbr.Federation) -> None:
-    for stack in ("fedcm+fedprox", "mixup+naivemix"):
+    for variant in ("fedcm+fedprox", "mixup+naivemix"):
         here, there = (
             Play(federation, methods("+".join(names))).run()
-            for names in (stack.split("+"), stack.split("+")[::-1])
+            for names in (variant.split("+"), variant.split("+")[::-1])
         )
         assert not here.same(there)
 
@@ -300,8 +301,8 @@ def test_fedmix_before_mixup_is_naivemix_before_mixup_to_first_order(
     clients = fedbr.Federation.from_clients([(x[:30], y[:30])], test=(x, y))
 
     def after_one_step(name: str, lam: float) -> torch.Tensor:
-        stack = [build(name, {"lam": lam, **one_mean}), fedbr.Mixup(alpha=2.0)]
-        play = Play(clients, stack, clients_per_round=1, cohort=1, local_steps=1, lr=1.0)
+        variant = [build(name, {"lam": lam, **one_mean}), fedbr.Mixup(alpha=2.0)]
+        play = Play(clients, variant, clients_per_round=1, clients_at_once=1, local_steps=1, lr=1.0)
         return torch.cat([v.flatten() for v in play.run(last=1).models()])
 
     gaps = [
@@ -318,7 +319,7 @@ class Weigher(fedbr.GroupDRO):
 
 
 @pytest.mark.parametrize(
-    ("stack", "words"),
+    ("variant", "words"),
     [
         ([fedbr.GroupDRO(), Weigher()], "groupdro and weigher both choose the aggregation weights"),
         ([fedbr.Local(), fedbr.FedBR()], "with 'local' clients train alone"),
@@ -326,9 +327,9 @@ class Weigher(fedbr.GroupDRO):
         ([fedbr.Mixup(), fedbr.Mixup()], "twice"),
     ],
 )
-def test_what_cannot_be_combined_is_refused(stack: list[fedbr.Method], words: str) -> None:
+def test_what_cannot_be_combined_is_refused(variant: list[fedbr.Method], words: str) -> None:
     with pytest.raises(fedbr.InputError, match=words):
-        check_stack(stack)
+        check_methods(variant)
 
 
 def test_a_client_may_not_forget_or_invent_keys(federation: fedbr.Federation) -> None:

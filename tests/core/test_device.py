@@ -34,9 +34,11 @@ STACKS = [[], *([name] for name in METHODS), ["mixup", "fedbr", "fedcm"]]
 
 
 @pytest.mark.parametrize("names", STACKS, ids=lambda names: "+".join(names) or "fedavg")
-@pytest.mark.parametrize(("cohort", "model"), [(1, "cnn"), (3, "cnn"), (3, "mlp"), (3, "dropout")])
+@pytest.mark.parametrize(
+    ("clients_at_once", "model"), [(1, "cnn"), (3, "cnn"), (3, "mlp"), (3, "dropout")]
+)
 def test_no_step_looks_at_a_value_or_mixes_devices(
-    names: list[str], cohort: int, model: str, monkeypatch: pytest.MonkeyPatch
+    names: list[str], clients_at_once: int, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rounds of images: contributions, training with all hooks, testing; only the end of a
     round looks.
@@ -45,10 +47,10 @@ def test_no_step_looks_at_a_value_or_mixes_devices(
     clients = fedbr.Federation.from_clients(
         [(x[i::3], torch.arange(60)[i::3] % 4) for i in range(3)], test=(x, torch.arange(60) % 4)
     )
-    settings = TrainConfig(local_steps=3, batch_size=4, cohort=cohort)
+    settings = TrainConfig(local_steps=3, batch_size=4, clients_at_once=clients_at_once)
     this = assemble(MODELS[model](), [METHODS[n]() for n in names], clients, settings, 0)
     server, there = Server(this), replace(this, spec=replace(this.spec, device=META))
-    backend = connect(there, clients, cohort, None)
+    backend = connect(there, clients, clients_at_once, None)
     monkeypatch.setattr(
         client, "_summary", lambda losses, _: [{"loss": 0.0, "bad_step": -1.0}] * len(losses[0][0])
     )
@@ -68,7 +70,9 @@ def test_no_step_looks_at_a_value_or_mixes_devices(
             assert reply.payload or names == ["local"]
         server.last = dict.fromkeys(range(3), round)
     assert META in looked
-    assert len(looks) <= 2 * 3 // cohort  # at most once for each cohort and round, never in a step
+    assert (
+        len(looks) <= 2 * 3 // clients_at_once
+    )  # at most once for each clients_at_once and round, never in a step
     if "local" not in names:
         with pytest.raises(NotImplementedError, match="meta tensor"):  # only the sum is looked at
             backend.test([(server.params, [Piece(0, 0, 60)])])

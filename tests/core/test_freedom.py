@@ -15,7 +15,7 @@ import fedbr
 from fedbr.core.fast.blocks import choose
 from fedbr.core.fast.stacked import Residual
 from fedbr.core.method import Batch, ClientContext, trained
-from fedbr.core.model import CohortModel, FedModel, Output
+from fedbr.core.model import Block, FedModel, Output
 from fedbr.core.spec import Spec
 from fedbr.core.wire import State
 from fedbr.util.errors import RunError
@@ -36,7 +36,8 @@ def together_as_alone(
         warnings.filterwarnings("error", "clients train one at a time")
         warnings.filterwarnings("ignore", "the model has BatchNorm")
         alone, together = [
-            fedbr.train(federation, model, methods, cohort=c, **OPTIONS | more) for c in (1, 3)
+            fedbr.train(federation, model, methods, clients_at_once=c, **OPTIONS | more)
+            for c in (1, 3)
         ]
     for key, value in together.model.state_dict().items():
         torch.testing.assert_close(value, alone.model.state_dict()[key], rtol=1e-10, atol=1e-12)
@@ -118,7 +119,7 @@ class Replaces(nn.Module):
 
 def test_a_buffer_that_is_replaced_is_remembered_in_training(federation: fedbr.Federation) -> None:
     model = FedModel(nn.Sequential(nn.Linear(6, 5), Replaces()), 5, 4)
-    run = fedbr.train(federation, model, cohort=1, **OPTIONS)
+    run = fedbr.train(federation, model, clients_at_once=1, **OPTIONS)
     seen = run.model.state_dict()["encoder.1.seen"].item()
     assert seen == pytest.approx(OPTIONS["rounds"] * OPTIONS["local_steps"])
     assert model.state_dict()["encoder.1.seen"] == 0
@@ -198,7 +199,7 @@ def test_frozen_weights_without_statistics_use_those_of_the_start() -> None:
     x, some = torch.randn(8, 6), {k: p.detach() for k, p in model.named_parameters()}
     expected = model.eval()(x).features
     for size in (1, 3):
-        local = CohortModel(model, model.weights(), size, 1)
+        local = Block(model, model.weights(), size, 1)
         for weights in (some, {k: v.expand(size, *v.shape) for k, v in some.items()}):
             found = local.frozen(weights, x).features
             torch.testing.assert_close(found.expand(size, 8, 5)[-1], expected)
@@ -212,10 +213,10 @@ class Hooks(fedbr.Method):
             p.register_hook(lambda g: g.clamp(-0.01, 0.01))
 
 
-@pytest.mark.parametrize("cohort", [1, 3])
-def test_hooks_on_weights_are_refused(federation: fedbr.Federation, cohort: int) -> None:
+@pytest.mark.parametrize("clients_at_once", [1, 3])
+def test_hooks_on_weights_are_refused(federation: fedbr.Federation, clients_at_once: int) -> None:
     with pytest.raises(RunError, match=r"hooks: a hook on a weight may not be called; .* on_grad"):
-        fedbr.train(federation, "mlp", [Hooks()], cohort=cohort, **OPTIONS)
+        fedbr.train(federation, "mlp", [Hooks()], clients_at_once=clients_at_once, **OPTIONS)
 
 
 class Own(fedbr.FedProx):
@@ -276,15 +277,20 @@ seen: list[int] = []
 
 
 def test_who_rests_is_not_asked_and_nothing_else_changes(federation: fedbr.Federation) -> None:
-    options = OPTIONS | {"rounds": 1, "local_steps": 4, "cohort": 3}
+    options = OPTIONS | {"rounds": 1, "local_steps": 4, "clients_at_once": 3}
     for method, steps in ((OwnTerm(lazy=2), [0, 1, 2, 3]), (Sleeper(), [0, 2])):
         seen.clear()
         fedbr.train(federation, "mlp", [method], **options)
         assert list(dict.fromkeys(seen)) == steps
-    for cohort in (1, 3):
+    for clients_at_once in (1, 3):
         for others in ([], [fedbr.Mixup(), fedbr.FedProx(mu=0.1)], [fedbr.FedNTD()]):
             runs = [
-                fedbr.train(federation, "mlp", [*others, own], **options | {"cohort": cohort})
+                fedbr.train(
+                    federation,
+                    "mlp",
+                    [*others, own],
+                    **options | {"clients_at_once": clients_at_once},
+                )
                 for own in (Sleeper(), Insomniac())
             ]
             assert all(map(torch.equal, *(run.model.state_dict().values() for run in runs)))

@@ -5,7 +5,7 @@ import torch
 
 import fedbr
 from fedbr.core.method import (
-    check_stack,
+    check_methods,
     cosine,
     forgets_its_term,
     per_client,
@@ -56,7 +56,7 @@ class Reserved(fedbr.Method):
 
 
 def test_what_cannot_be_combined_is_refused_with_the_reason() -> None:
-    check_stack([Weighs(), fedbr.FedBR()])
+    check_methods([Weighs(), fedbr.FedBR()])
     for methods, reason in (
         ([Weighs(), WeighsToo()], "both choose the aggregation weights"),
         ([fedbr.FedBR(), fedbr.FedBR(lam=1)], "twice"),
@@ -64,7 +64,7 @@ def test_what_cannot_be_combined_is_refused_with_the_reason() -> None:
         ([Reserved()], "Reserved.name"),
     ):
         with pytest.raises(fedbr.InputError, match=reason):
-            check_stack(methods)
+            check_methods(methods)
 
 
 class Forgets(fedbr.Method):

@@ -244,7 +244,7 @@ def test_augmentation_is_fresh_on_every_draw_and_does_not_depend_on_workers(fold
         "local_steps": 2,
         "batch_size": 4,
         "hidden": (3,),
-        "cohort": 2,
+        "clients_at_once": 2,
     }
     one, two = (
         fedbr.train(federation, "mlp", [fedbr.FedBR(mean_of=2)], workers=w, **options)

@@ -20,15 +20,15 @@ from fedbr.recipe import schema as config
 HOSTILE = Path(__file__).parent / "hostile.py"
 
 
-def recipe(*stacks: str, **train: Any) -> config.Recipe:
-    settings = {"rounds": 2, "local_steps": 3, "batch_size": 8, "cohort": 1} | train
+def recipe(*variants: str, **train: Any) -> config.Recipe:
+    settings = {"rounds": 2, "local_steps": 3, "batch_size": 8, "clients_at_once": 1} | train
     return config.parse(
         {
             "name": "small",
             "data": {"name": "digits", "clients": 6},
             "model": {"name": "cnn", "width": 0.25},
             "train": settings,
-            "compare": [config.short(stack) for stack in stacks],
+            "compare": [config.short(variant) for variant in variants],
         }
     )
 

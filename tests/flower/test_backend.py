@@ -29,12 +29,12 @@ PROMISED = ["fedavg", "fedbr", "scaffold", "moon", "mixup+fedbr+fedcm"]
 QUICK = Settings(reply_timeout=30, wait=0.2, min_share=0.5)
 
 
-def recipe(stack: str, **train: Any) -> config.Recipe:
+def recipe(variant: str, **train: Any) -> config.Recipe:
     settings = {
         "rounds": 3,
         "local_steps": 3,
         "batch_size": 8,
-        "cohort": 1,
+        "clients_at_once": 1,
         "clients_per_round": 4,
     } | train
     return config.parse(
@@ -43,7 +43,7 @@ def recipe(stack: str, **train: Any) -> config.Recipe:
             "data": {"name": "digits", "clients": 6},
             "model": {"name": "mlp", "hidden": [12]},
             "train": settings,
-            "compare": [config.short(stack)],
+            "compare": [config.short(variant)],
         }
     )
 
@@ -62,9 +62,9 @@ def log(folder: Path) -> str:
     return (folder / "flower.log").read_text()
 
 
-@pytest.mark.parametrize("stack", PROMISED)
-def test_nodes_give_the_bits_of_the_simulator(tmp_path: Path, stack: str) -> None:
-    chosen = recipe(stack)
+@pytest.mark.parametrize("variant", PROMISED)
+def test_nodes_give_the_bits_of_the_simulator(tmp_path: Path, variant: str) -> None:
+    chosen = recipe(variant)
     here = experiment.run(chosen, tmp_path / "here")
     there = serve(Wires(three_nodes(tmp_path)), chosen, tmp_path / "there", QUICK)
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
@@ -73,8 +73,8 @@ def test_nodes_give_the_bits_of_the_simulator(tmp_path: Path, stack: str) -> Non
     assert not list(tmp_path.glob("node*/*")), "a finished run leaves nothing on the nodes"
 
 
-def test_many_clients_of_a_node_train_as_cohorts(tmp_path: Path) -> None:
-    chosen = recipe("scaffold", cohort=3, clients_per_round=6)
+def test_many_clients_of_a_node_train_as_blocks(tmp_path: Path) -> None:
+    chosen = recipe("scaffold", clients_at_once=3, clients_per_round=6)
     experiment.run(chosen, tmp_path / "here")
     wires = Wires(three_nodes(tmp_path, (0, 1, 2), (3, 4, 5)))
     serve(wires, chosen, tmp_path / "there", QUICK)
@@ -84,12 +84,12 @@ def test_many_clients_of_a_node_train_as_cohorts(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("cohort", [4, 5])
+@pytest.mark.parametrize("clients_at_once", [4, 5])
 def test_a_node_with_all_clients_groups_them_as_the_simulator_does(
-    tmp_path: Path, cohort: int
+    tmp_path: Path, clients_at_once: int
 ) -> None:
     """Six clients train as three and three, not as many as fit and a rest."""
-    chosen = recipe("scaffold", cohort=cohort, clients_per_round=6)
+    chosen = recipe("scaffold", clients_at_once=clients_at_once, clients_per_round=6)
     experiment.run(chosen, tmp_path / "here")
     serve(Wires(three_nodes(tmp_path, (0, 1, 2, 3, 4, 5))), chosen, tmp_path / "there", QUICK)
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
@@ -487,7 +487,7 @@ def own_recipe(**data: Any) -> config.Recipe:
             "name": "own",
             "data": {"name": "npz"} | data,
             "model": {"name": "mlp", "hidden": [12]},
-            "train": {"rounds": 3, "local_steps": 5, "batch_size": 8, "cohort": 1},
+            "train": {"rounds": 3, "local_steps": 5, "batch_size": 8, "clients_at_once": 1},
             "compare": [{"label": "FedBR", "methods": [{"name": "fedbr", "mean_of": 8}]}],
         }
     )

@@ -34,16 +34,16 @@ from fedbr.recipe import schema as config
 from fedbr.run.setup import assemble
 from fedbr.util.errors import InputError
 
-STACKS = [
+VARIANTS = [
     *(name for name in METHODS if name != "local"),
     "mixup+fedbr+fedcm",
     "fedmix+scaffold+fedntd+groupdro",
 ]
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_a_rehearsal_knows_what_every_method_sends(
-    federation: fedbr.Federation, stack: str
+    federation: fedbr.Federation, variant: str
 ) -> None:
     """Real replies, of clients of all sizes, have the names, types and shapes that the rehearsal
     foresaw.
@@ -51,17 +51,17 @@ def test_a_rehearsal_knows_what_every_method_sends(
     model = build_model("mlp", {"hidden": (7,)}, federation.shape, federation.num_classes)
     methods = [
         build(name, {"mean_of": 4} if name in ("fedbr", "naivemix", "fedmix") else {})
-        for name in stack.split("+")
+        for name in variant.split("+")
     ]
-    job = assemble(
+    setup = assemble(
         model,
         methods,
         federation,
         config.TrainConfig(local_steps=2, batch_size=4, dtype="float64"),
         1,
     )
-    seen, server = rehearse(job), Server(job)
-    real = SerialBackend(job, federation.train, [], 2)
+    seen, server = rehearse(setup), Server(setup)
+    real = SerialBackend(setup, federation.train, [], 2)
     for when in (0, 1):
         replies = real.run(server.contribute_tasks(when, range(6)))
         assert [objection(reply, "contribute", seen) for reply in replies] == [None] * len(replies)
@@ -162,7 +162,7 @@ def test_the_app_is_one_file_that_holds_the_recipe(tmp_path: Path) -> None:
 
 def test_audit_lists_every_byte_that_leaves_a_client() -> None:
     recipe = config.load("digits", [], ["scaffold", "fedbr"])
-    scaffold, ours = (audit(recipe, stack) for stack in recipe.compare)
+    scaffold, ours = (audit(recipe, variant) for variant in recipe.compare)
     sent = {(item.when, item.what): item.bytes for item in scaffold.items}
     assert sent["each round", "scaffold"] == sent["each round", "model"] == scaffold.kept
     assert ("each round", "fedbr") in {(item.when, item.what) for item in ours.items}

@@ -24,7 +24,7 @@ from fedbr.run import loop as experiment
 
 pytestmark = pytest.mark.flower
 
-STACKS = ["fedavg", "fedbr", "scaffold", "moon", "mixup+fedbr+fedcm"]
+VARIANTS = ["fedavg", "fedbr", "scaffold", "moon", "mixup+fedbr+fedcm"]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 def test_the_same_bits_as_the_simulator(tmp_path: Path) -> None:
     """Through the command line, with report and a second call that has nothing left to do."""
-    chosen = recipe(*STACKS)
+    chosen = recipe(*VARIANTS)
     experiment.run(chosen, tmp_path / "here")
     file = tmp_path / "small.toml"
     file.write_text(chosen.to_toml())
@@ -53,7 +53,7 @@ def test_the_same_bits_as_the_simulator(tmp_path: Path) -> None:
     done = subprocess.run(line, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stderr
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
-    assert len(weights(tmp_path / "there")) == len(STACKS)
+    assert len(weights(tmp_path / "there")) == len(VARIANTS)
     report = [sys.executable, "-m", "fedbr", "report", str(tmp_path / "there")]
     assert subprocess.run(report, capture_output=True, check=False).returncode == 0
     gone(tmp_path)
@@ -115,7 +115,7 @@ def test_forty_megabytes_of_memory_survive_ten_rounds(place: Place, tmp_path: Pa
                 "rounds": 10,
                 "local_steps": 1,
                 "batch_size": 4,
-                "cohort": 1,
+                "clients_at_once": 1,
                 "evaluate_every": 0,
             },
             "compare": [config.short("scaffold")],

@@ -342,7 +342,7 @@ class Passenger:
 def assert_modules_of_others_are_left_alone(method: fedbr.Method, setting: Setting) -> None:
     """Only the model's own gradients are edited."""
     alone, along = Passenger(), Passenger()
-    run_package([alone.method], setting, cohort=2)
-    run_package([along.method, method], setting, cohort=2)
+    run_package([alone.method], setting, clients_at_once=2)
+    run_package([along.method, method], setting, clients_at_once=2)
     assert alone.seen
     assert all(torch.equal(a, b) for a, b in zip(alone.seen, along.seen, strict=True))

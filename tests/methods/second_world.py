@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import fedbr
 from fedbr.core.method import Batch, ClientContext
-from fedbr.core.model import CohortModel, Output
+from fedbr.core.model import Block, Output
 from fedbr.core.rng import stream, torch_stream
 from fedbr.core.server import Server
 from fedbr.core.spec import Spec
@@ -207,16 +207,18 @@ def distance(ours: Weights, theirs: Weights) -> float:
 
 def assert_same(weights: Weights, methods: Sequence[fedbr.Method], **options: Any) -> None:
     """Compare the final weights with those of the package, a client at a time and two together."""
-    for cohort in (1, 2):
-        run, added = run_package(methods, cohort=cohort, **options)
-        assert distance(weights, final(run) + added) < TOLERANCE, f"cohort = {cohort}"
+    for clients_at_once in (1, 2):
+        run, added = run_package(methods, clients_at_once=clients_at_once, **options)
+        assert distance(weights, final(run) + added) < TOLERANCE, (
+            f"clients_at_once = {clients_at_once}"
+        )
 
 
 def assert_fedavg(method: fedbr.Method, **options: Any) -> None:
     """Hold a neutral setting to FedAvg, bit by bit."""
-    for cohort in (1, 2):
-        fedavg, _ = run_package([], cohort=cohort, **options)
-        run, added = run_package([method], cohort=cohort, **options)
+    for clients_at_once in (1, 2):
+        fedavg, _ = run_package([], clients_at_once=clients_at_once, **options)
+        run, added = run_package([method], clients_at_once=clients_at_once, **options)
         assert all(torch.equal(a, b) for a, b in zip(final(fedavg), final(run), strict=True))
         assert run.loss == fedavg.loss
         assert not added
@@ -250,7 +252,7 @@ def term(
         shape=tuple(x.shape[2:]), num_classes=y.shape[-1], num_clients=size, clients_per_round=size, local_steps=1,
         batch_size=x.shape[1], lr=LR, seed=SEED, dtype=torch.float64,
     )  # fmt: skip
-    cohort = CohortModel(model, model.weights(), size, len(spec.shape))
+    block = Block(model, model.weights(), size, len(spec.shape))
 
     def forbidden(*_: Any) -> Any:
         raise AssertionError("a method that adds a term only neither descends nor draws samples")
@@ -259,7 +261,7 @@ def term(
         clients=torch.arange(size),
         round=1,
         spec=spec,
-        model=cohort,
+        model=block,
         global_params=model.weights() if received is None else received,
         rngs=[stream(SEED, method.name, 1, c) for c in range(size)],
         descend=forbidden,
@@ -268,5 +270,5 @@ def term(
     )
     method.begin(ctx)
     batch = method.on_batch(ctx, Batch(x, y, 0))
-    value = method.loss(ctx, batch, cohort(batch.x) if out is None else out)
+    value = method.loss(ctx, batch, block(batch.x) if out is None else out)
     return x.new_zeros(size) if value is None else value

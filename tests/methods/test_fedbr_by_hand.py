@@ -349,15 +349,19 @@ for mix in (0, 1, 2):
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
 def test_final_weights_are_those_of_the_second_implementation(changes: dict[str, Any]) -> None:
     weights, theta = by_hand(**changes)
-    for cohort in (1, 2):
-        theirs, their_theta = run_package([fedbr.FedBR(**(DEFAULTS | changes))], cohort=cohort)
-        assert distance(weights, theirs) < TOLERANCE, f"cohort = {cohort}"
+    for clients_at_once in (1, 2):
+        theirs, their_theta = run_package(
+            [fedbr.FedBR(**(DEFAULTS | changes))], clients_at_once=clients_at_once
+        )
+        assert distance(weights, theirs) < TOLERANCE, f"clients_at_once = {clients_at_once}"
         if (
             theta is None or changes.get("mu") == 0
         ):  # with mu = 0 theta acts on nothing, and the package has none
             assert their_theta is None
         else:
-            assert distance(theta, their_theta) < TOLERANCE, f"theta, cohort = {cohort}"
+            assert distance(theta, their_theta) < TOLERANCE, (
+                f"theta, clients_at_once = {clients_at_once}"
+            )
 
 
 @pytest.mark.parametrize("refresh", ["round", "once"])
@@ -417,10 +421,11 @@ def test_every_case_is_far_from_every_other() -> None:
     ids=["both", "component 1", "component 2"],
 )
 def test_without_weight_it_is_fedavg_to_the_bit(neutral: dict[str, Any], pseudo: str) -> None:
-    for cohort in (1, 2):
-        fedavg, _ = run_package([], cohort=cohort)
+    for clients_at_once in (1, 2):
+        fedavg, _ = run_package([], clients_at_once=clients_at_once)
         theirs, theta = run_package(
-            [fedbr.FedBR(**(DEFAULTS | neutral | {"pseudo": pseudo}))], cohort=cohort
+            [fedbr.FedBR(**(DEFAULTS | neutral | {"pseudo": pseudo}))],
+            clients_at_once=clients_at_once,
         )
         assert all(torch.equal(a, b) for a, b in zip(fedavg, theirs, strict=True))
         assert theta is None

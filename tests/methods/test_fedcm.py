@@ -58,9 +58,9 @@ def test_final_weights_are_those_of_the_second_implementation(
     alpha: float, setting: Setting
 ) -> None:
     weights = FedCMByHand(setting, alpha).run()
-    for cohort in (1, 2):
-        run = run_package([fedbr.FedCM(alpha=alpha)], setting, cohort=cohort)
-        assert distance(weights, end(run)) < TOLERANCE, f"cohort = {cohort}"
+    for clients_at_once in (1, 2):
+        run = run_package([fedbr.FedCM(alpha=alpha)], setting, clients_at_once=clients_at_once)
+        assert distance(weights, end(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
 
 
 def test_the_default_alpha() -> None:
@@ -88,15 +88,15 @@ def first_slopes(weights: Weights, client: int, r: int, setting: Setting) -> Wei
     )
 
 
-@pytest.mark.parametrize("cohort", [1, 2])
+@pytest.mark.parametrize("clients_at_once", [1, 2])
 @pytest.mark.parametrize("alpha", [0.1, 0.7])
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
 def test_first_directions_of_rounds_one_and_two(
-    setting: Setting, alpha: float, cohort: int
+    setting: Setting, alpha: float, clients_at_once: int
 ) -> None:
     """Round 1: alpha g, since Delta_0 = 0. Round 2: alpha g + (1 - alpha) (w0 - w1) / (eta K)."""
     watch = Watch("watch")
-    run_package([fedbr.FedCM(alpha=alpha), watch.method], setting, cohort=cohort)
+    run_package([fedbr.FedCM(alpha=alpha), watch.method], setting, clients_at_once=clients_at_once)
     w0, w1 = start_weights(), watch.rounds[0][1]
     assert distance(w0, w1) > 1e-3
     for i in setting.participants(1):
@@ -114,7 +114,7 @@ def test_delta_is_the_same_for_all_clients_and_steps_of_a_round() -> None:
     """Whoever took part before, and however often: it comes from the server, with the model."""
     alpha, setting = 0.3, Setting()
     before, after = Watch("before"), Watch("after")
-    run_package([before.method, fedbr.FedCM(alpha=alpha), after.method], setting, cohort=2)
+    run_package([before.method, fedbr.FedCM(alpha=alpha), after.method], setting, clients_at_once=2)
     w_old, delta = start_weights(), [torch.zeros_like(w) for w in start_weights()]
     for r in range(1, setting.rounds + 1):
         for i in setting.participants(r):
@@ -179,12 +179,12 @@ def test_delta_travels_down_with_the_model_and_nothing_travels_up() -> None:
     assert [down for _, down in run.bytes][1:] == [2 * down for _, down in plain.bytes][1:]
 
 
-@pytest.mark.parametrize("cohort", [1, 2])
-def test_with_alpha_one_it_is_fedavg_to_the_bit(cohort: int) -> None:
+@pytest.mark.parametrize("clients_at_once", [1, 2])
+def test_with_alpha_one_it_is_fedavg_to_the_bit(clients_at_once: int) -> None:
     for setting in SETTINGS.values():
         assert_same_bits(
-            run_package([fedbr.FedCM(alpha=1)], setting, cohort=cohort),
-            run_package([], setting, cohort=cohort),
+            run_package([fedbr.FedCM(alpha=1)], setting, clients_at_once=clients_at_once),
+            run_package([], setting, clients_at_once=clients_at_once),
         )
 
 

@@ -49,9 +49,9 @@ def squared_distance(a: Weights, b: Weights) -> Tensor:
 @pytest.mark.parametrize("mu", [0.01, 0.1, 2.0])
 def test_final_weights_are_those_of_the_second_implementation(mu: float, setting: Setting) -> None:
     weights = FedProxByHand(setting, mu).run()
-    for cohort in (1, 2):
-        run = run_package([fedbr.FedProx(mu=mu)], setting, cohort=cohort)
-        assert distance(weights, end(run)) < TOLERANCE, f"cohort = {cohort}"
+    for clients_at_once in (1, 2):
+        run = run_package([fedbr.FedProx(mu=mu)], setting, clients_at_once=clients_at_once)
+        assert distance(weights, end(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
 
 
 def test_the_default_weight() -> None:
@@ -74,13 +74,15 @@ def test_every_weight_is_far_from_every_other() -> None:
 
 
 @pytest.mark.parametrize("mu", [0.1, 3.0])
-@pytest.mark.parametrize("cohort", [1, 2])
-def test_gradient_is_that_of_finite_differences(mu: float, cohort: int) -> None:
+@pytest.mark.parametrize("clients_at_once", [1, 2])
+def test_gradient_is_that_of_finite_differences(mu: float, clients_at_once: int) -> None:
     """Of the loss and the squared distance with its whole factor, mu/2, at the points where the
     package took it.
     """
     watch, h = Watch("watch"), 1e-5
-    run_package([fedbr.FedProx(mu=mu), watch.method], Setting(rounds=2), cohort=cohort)
+    run_package(
+        [fedbr.FedProx(mu=mu), watch.method], Setting(rounds=2), clients_at_once=clients_at_once
+    )
     for steps in watch.steps.values():
         for k, step in enumerate(steps):
 
@@ -140,12 +142,12 @@ def test_nothing_more_is_sent_than_the_model() -> None:
     assert run_package([fedbr.FedProx(mu=1.0)], Setting()).bytes == run_package([], Setting()).bytes
 
 
-@pytest.mark.parametrize("cohort", [1, 2])
-def test_without_weight_it_is_fedavg_to_the_bit(cohort: int) -> None:
+@pytest.mark.parametrize("clients_at_once", [1, 2])
+def test_without_weight_it_is_fedavg_to_the_bit(clients_at_once: int) -> None:
     for setting in SETTINGS.values():
         assert_same_bits(
-            run_package([fedbr.FedProx(mu=0)], setting, cohort=cohort),
-            run_package([], setting, cohort=cohort),
+            run_package([fedbr.FedProx(mu=0)], setting, clients_at_once=clients_at_once),
+            run_package([], setting, clients_at_once=clients_at_once),
         )
 
 

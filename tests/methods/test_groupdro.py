@@ -48,9 +48,9 @@ class GroupDROByHand(FedAvg):
 @pytest.mark.parametrize("eta", [0.01, 0.3, 2.0])
 def test_final_weights_are_those_of_the_second_implementation(eta: float, setting: Setting) -> None:
     weights = GroupDROByHand(setting, eta).run()
-    for cohort in (1, 2):
-        run = run_package([fedbr.GroupDRO(eta=eta)], setting, cohort=cohort)
-        assert distance(weights, end(run)) < TOLERANCE, f"cohort = {cohort}"
+    for clients_at_once in (1, 2):
+        run = run_package([fedbr.GroupDRO(eta=eta)], setting, clients_at_once=clients_at_once)
+        assert distance(weights, end(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
 
 
 def test_the_default_eta() -> None:
@@ -79,16 +79,16 @@ def portions_found(models: list[Weights], mean: Weights) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("cohort", [1, 2])
+@pytest.mark.parametrize("clients_at_once", [1, 2])
 @pytest.mark.parametrize("eta", [0.05, 1.0])
-def test_weights_of_three_rounds(eta: float, cohort: int) -> None:
+def test_weights_of_three_rounds(eta: float, clients_at_once: int) -> None:
     """Two of four clients a round: q starts at 1 for newcomers, goes on for returners, and counts
     in the same round.
     """
     setting, watch = Setting(), Watch("watch")
     by_hand = GroupDROByHand(setting, eta)
     by_hand.run()
-    run_package([fedbr.GroupDRO(eta=eta), watch.method], setting, cohort=cohort)
+    run_package([fedbr.GroupDRO(eta=eta), watch.method], setting, clients_at_once=clients_at_once)
     q = [1.0] * len(SIZES)
     who = [setting.participants(r) for r in range(1, setting.rounds + 1)]
     assert who[:3] == [[0, 2], [2, 3], [2, 3]]
@@ -165,12 +165,12 @@ def test_large_q_do_not_overflow() -> None:
     assert distance(by_hand.run(), end(run)) < 1e-8
 
 
-@pytest.mark.parametrize("cohort", [1, 2])
-def test_without_eta_it_is_fedavg_to_the_bit(cohort: int) -> None:
+@pytest.mark.parametrize("clients_at_once", [1, 2])
+def test_without_eta_it_is_fedavg_to_the_bit(clients_at_once: int) -> None:
     for setting in SETTINGS.values():
         assert_same_bits(
-            run_package([fedbr.GroupDRO(eta=0)], setting, cohort=cohort),
-            run_package([], setting, cohort=cohort),
+            run_package([fedbr.GroupDRO(eta=0)], setting, clients_at_once=clients_at_once),
+            run_package([], setting, clients_at_once=clients_at_once),
         )
 
 

@@ -58,7 +58,7 @@ def run_and_watch(setting: Setting, **options: Any) -> tuple[fedbr.Run, list[lis
     def watched(backend: LocalBackend, params: Any, *rest: Any) -> Any:
         tested.append(
             [
-                [own[key].clone() for key, _ in backend.job.model.named_parameters()]
+                [own[key].clone() for key, _ in backend.setup.model.named_parameters()]
                 for own in params
             ]
         )
@@ -76,14 +76,14 @@ def own_tests() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [held_out(size, seed) for seed, size in enumerate((7, 31, 12, 50))]
 
 
-@pytest.mark.parametrize("cohort", [1, 2])
+@pytest.mark.parametrize("clients_at_once", [1, 2])
 @pytest.mark.parametrize("setting", [*SETTINGS.values(), LONG], ids=[*SETTINGS.keys(), "long"])
-def test_weights_are_those_of_each_client_alone(setting: Setting, cohort: int) -> None:
+def test_weights_are_those_of_each_client_alone(setting: Setting, clients_at_once: int) -> None:
     """Of every client after every round; a client goes on from its own model, however long it was
     absent.
     """
     alone = Alone(setting)
-    run, tested = run_and_watch(setting, cohort=cohort)
+    run, tested = run_and_watch(setting, clients_at_once=clients_at_once)
     for r in range(setting.rounds):
         for i in range(len(SIZES)):
             assert distance(alone.models[r][i], tested[r][i]) < TOLERANCE, (
@@ -143,8 +143,8 @@ def test_clients_accuracy_with_a_common_test_weighs_classes_as_in_their_own_data
         assert run.accuracy_clients[-1][i] == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize("cohort", [1, 2])
-def test_clients_never_influence_each_other(cohort: int) -> None:
+@pytest.mark.parametrize("clients_at_once", [1, 2])
+def test_clients_never_influence_each_other(clients_at_once: int) -> None:
     """Other data, and more of it, for client 1: all others are what they were."""
     clients = world()
     rng = np.random.default_rng(1)
@@ -153,9 +153,14 @@ def test_clients_never_influence_each_other(cohort: int) -> None:
         torch.from_numpy(rng.integers(3, size=17)),
     )
     for setting in (LONG, Setting(per_round=4)):
-        one, before = run_and_watch(setting, clients=clients, test=own_tests(), cohort=cohort)
+        one, before = run_and_watch(
+            setting, clients=clients, test=own_tests(), clients_at_once=clients_at_once
+        )
         two, after = run_and_watch(
-            setting, clients=[clients[0], other, *clients[2:]], test=own_tests(), cohort=cohort
+            setting,
+            clients=[clients[0], other, *clients[2:]],
+            test=own_tests(),
+            clients_at_once=clients_at_once,
         )
         for r in range(setting.rounds):
             for i in (0, 2, 3):

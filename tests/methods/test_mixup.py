@@ -50,9 +50,9 @@ def test_final_weights_are_those_of_the_second_implementation(
     by_hand = MixupByHand(setting, alpha)
     weights = by_hand.run()
     last = [np.mean(by_hand.losses[i]) for i in setting.participants(setting.rounds)]
-    for cohort in (1, 2):
-        run = run_package([fedbr.Mixup(alpha=alpha)], setting, cohort=cohort)
-        assert distance(weights, end(run)) < TOLERANCE, f"cohort = {cohort}"
+    for clients_at_once in (1, 2):
+        run = run_package([fedbr.Mixup(alpha=alpha)], setting, clients_at_once=clients_at_once)
+        assert distance(weights, end(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
         assert run.loss[-1] == pytest.approx(
             np.mean(last), abs=TOLERANCE
         )  # of the batches as they were trained on
@@ -74,15 +74,17 @@ def test_every_alpha_is_far_from_every_other() -> None:
         assert distance(one, two) > 1e3 * TOLERANCE
 
 
-@pytest.mark.parametrize("cohort", [1, 2])
+@pytest.mark.parametrize("clients_at_once", [1, 2])
 @pytest.mark.parametrize("alpha", [0.2, 2.0])
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
-def test_batches_are_those_of_the_stream(setting: Setting, alpha: float, cohort: int) -> None:
+def test_batches_are_those_of_the_stream(
+    setting: Setting, alpha: float, clients_at_once: int
+) -> None:
     """Each client has one lam a step, and mixes within its own batch; inputs and soft labels by
     hand.
     """
     watch = Watch("watch")
-    run_package([fedbr.Mixup(alpha=alpha), watch.method], setting, cohort=cohort)
+    run_package([fedbr.Mixup(alpha=alpha), watch.method], setting, clients_at_once=clients_at_once)
     for r in range(1, setting.rounds + 1):
         for i in setting.participants(r):
             xs, ys = world()[i]
@@ -130,7 +132,7 @@ def test_images_are_mixed_whole() -> None:
         "local_steps": 1,
         "batch_size": 4,
         "seed": 2,
-        "cohort": 2,
+        "clients_at_once": 2,
         "dtype": "float64",
     }
     fedbr.train(federation, "mlp", [fedbr.Mixup(alpha=1.0), Sees()], hidden=(3,), **options)
@@ -147,12 +149,12 @@ def test_nothing_more_is_sent_than_the_model() -> None:
     assert run_package([fedbr.Mixup()], Setting()).bytes == run_package([], Setting()).bytes
 
 
-@pytest.mark.parametrize("cohort", [1, 2])
-def test_with_alpha_zero_it_is_fedavg_to_the_bit(cohort: int) -> None:
+@pytest.mark.parametrize("clients_at_once", [1, 2])
+def test_with_alpha_zero_it_is_fedavg_to_the_bit(clients_at_once: int) -> None:
     for setting in SETTINGS.values():
         assert_same_bits(
-            run_package([fedbr.Mixup(alpha=0)], setting, cohort=cohort),
-            run_package([], setting, cohort=cohort),
+            run_package([fedbr.Mixup(alpha=0)], setting, clients_at_once=clients_at_once),
+            run_package([], setting, clients_at_once=clients_at_once),
         )
 
 

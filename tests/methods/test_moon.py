@@ -152,7 +152,7 @@ def test_every_case_is_far_from_every_other() -> None:
 def test_the_negative_is_the_clients_own_last_model(memory: str, head: bool) -> None:
     """Any other memory ends elsewhere, so the equality above tells them apart."""
     assert distance(by_hand(head=head), by_hand(memory=memory, head=head)) > 1e4 * TOLERANCE
-    run, _ = run_package([fedbr.Moon(**(DEFAULTS | {"head": head}))], cohort=2)
+    run, _ = run_package([fedbr.Moon(**(DEFAULTS | {"head": head}))], clients_at_once=2)
     assert distance(by_hand(memory=memory, head=head), final(run)) > 1e4 * TOLERANCE
 
 

@@ -75,12 +75,12 @@ def mean(variates: list[Weights]) -> Weights:
     return [sum_of(ws) / len(ws) for ws in zip(*variates, strict=True)]
 
 
-@pytest.mark.parametrize("cohort", [1, 2])
+@pytest.mark.parametrize("clients_at_once", [1, 2])
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
 def test_final_weights_are_those_of_the_second_implementation(
-    setting: Setting, cohort: int
+    setting: Setting, clients_at_once: int
 ) -> None:
-    run = run_package([fedbr.SCAFFOLD()], setting, cohort=cohort)
+    run = run_package([fedbr.SCAFFOLD()], setting, clients_at_once=clients_at_once)
     assert distance(by_hand(setting).weights, end(run)) < TOLERANCE
     if setting.rounds > 1:
         assert distance(FedAvg(setting).run(), end(run)) > 1e3 * TOLERANCE
@@ -92,10 +92,10 @@ def test_the_rounds_have_newcomers_returners_and_absentees() -> None:
     assert who == [[0, 2], [2, 3], [2, 3], [0, 1], [1, 3]]
 
 
-@pytest.mark.parametrize("cohort", [1, 2])
+@pytest.mark.parametrize("clients_at_once", [1, 2])
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
 def test_correction_is_the_mean_of_all_variates_minus_ones_own(
-    setting: Setting, cohort: int
+    setting: Setting, clients_at_once: int
 ) -> None:
     """Variates survive absence, the mean counts those who never took part (with 0), and a round
     changes neither.
@@ -103,7 +103,9 @@ def test_correction_is_the_mean_of_all_variates_minus_ones_own(
     All of it is worked out from the weights that the package itself received and reached.
     """
     before, after = Watch("before"), Watch("after")
-    run_package([before.method, fedbr.SCAFFOLD(), after.method], setting, cohort=cohort)
+    run_package(
+        [before.method, fedbr.SCAFFOLD(), after.method], setting, clients_at_once=clients_at_once
+    )
     own = [zeros() for _ in SIZES]
     for r in range(1, setting.rounds + 1):
         c, new = mean(own), list(own)

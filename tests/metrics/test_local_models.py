@@ -39,9 +39,9 @@ def play(
     )
     with torch_stream(0, "model"):
         model = build("mlp", {}, federation.shape, federation.num_classes)
-    job = assemble(model, methods, federation, train, 0)
-    backend = connect(job, federation, 2, pool)
-    return list(experiment.rounds(Server(job), backend, federation, 1, last, 1, bias))
+    setup = assemble(model, methods, federation, train, 0)
+    backend = connect(setup, federation, 2, pool)
+    return list(experiment.rounds(Server(setup), backend, federation, 1, last, 1, bias))
 
 
 def timeless(lines: list[dict[str, Any]]) -> str:

@@ -409,7 +409,8 @@ SHORT: dict[str, Any] = {
 @pytest.mark.parametrize("method", [fedbr.FedMix, fedbr.FedBR])
 def test_methods_train_them(name: str, method: type[fedbr.Method]) -> None:
     alone, together = (
-        fedbr.train(federation(), name, [method()], cohort=c, **SHORT, **TINY[name]) for c in (1, 2)
+        fedbr.train(federation(), name, [method()], clients_at_once=c, **SHORT, **TINY[name])
+        for c in (1, 2)
     )
     assert np.isfinite(alone.loss).all()
     assert alone.loss == pytest.approx(together.loss, rel=1e-9)
@@ -421,7 +422,7 @@ def test_methods_train_them(name: str, method: type[fedbr.Method]) -> None:
 
 
 def test_dropout_trains_one_client_at_a_time_and_says_so() -> None:
-    options = {**TINY["cct"], **SHORT, "cohort": 2, "dropout": 0.2}
+    options = {**TINY["cct"], **SHORT, "clients_at_once": 2, "dropout": 0.2}
     with pytest.warns(RuntimeWarning, match="clients train one at a time"):
         first = fedbr.train(federation(), "cct", **options)
     with pytest.warns(RuntimeWarning, match="clients train one at a time"):

@@ -167,7 +167,9 @@ def test_paper_scale_is_the_papers_setting() -> None:
         1.0,
     ]  # a row's own value is not the setting's
     both = scale.recipes(TABLES["combine"], "cpu")[1].recipe.compare
-    assert all(stack.methods[0]["name"] == "mixup" for stack in both)  # the backbone on CIFAR100
+    assert all(
+        variant.methods[0]["name"] == "mixup" for variant in both
+    )  # the backbone on CIFAR100
 
 
 def test_what_methods_have_other_than_in_the_paper_is_said_and_who_was_not_tuned_is_marked() -> (
@@ -228,9 +230,9 @@ def test_figures_and_verdicts_by_hand(tmp_path: Path) -> None:
         "GroupDRO": ([0.0, 0.0, 0.1], [0.0, 0.0, 0.0], [0.0, 0.0, 0.1]),
         "FedBR": ([0.3, 0.5, 0.7], [0.3, 0.5, 0.7], [0.3, 0.5, 0.7]),
     }
-    for stack in scaled.recipe.compare:
-        for seed, accuracies in enumerate(curves[stack.label]):
-            write_run(results.run(stack, seed).path, accuracies)
+    for variant in scaled.recipe.compare:
+        for seed, accuracies in enumerate(curves[variant.label]):
+            write_run(results.run(variant, seed).path, accuracies)
     told = outcome(found, 0, scaled, tmp_path)
     by_label = {entry.label.removesuffix(DAGGER): entry for entry in told.entries}
     assert by_label["FedAvg"].ours == ["26.7 ± 5.8", "2 ± 1"]  # rounds 2, 3 and 2 to 30 %
@@ -353,9 +355,9 @@ def test_a_verdict_stands_beside_the_figure_that_it_is_of(tmp_path: Path) -> Non
     found = TABLES["cost"]
     scaled = scale.recipes(found, "cpu", [0, 1])[0]
     results = ResultFolder(tmp_path / scaled.part.slug, scaled.recipe)
-    for i, stack in enumerate(scaled.recipe.compare):
+    for i, variant in enumerate(scaled.recipe.compare):
         for seed in (0, 1):
-            write_run(results.run(stack, seed).path, [0.1 * (i + seed), 0.2])
+            write_run(results.run(variant, seed).path, [0.1 * (i + seed), 0.2])
     told = outcome(found, 0, scaled, results.path)
     assert told.titles[0][1] == "million sent"
     assert text.cells(told, found.base)[0][-1] == "million sent against FedAvg"

@@ -120,7 +120,7 @@ def test_a_recipe_names_it_and_the_overrides_reach_it(here: Path) -> None:
     recipe = config.load(
         "digits", [*SMALL, "short.weight=0.5"], ["fedavg", SHORT, f"{SHORT}+mixup"]
     )
-    assert [stack.label for stack in recipe.compare] == ["FedAvg", "Short", "Short + Mixup"]
+    assert [variant.label for variant in recipe.compare] == ["FedAvg", "Short", "Short + Mixup"]
     assert recipe.compare[1].methods == [{"name": SHORT, "weight": 0.5}]
     (method,) = recipe.compare[1].build()
     assert (method.name, method.weight) == ("short", 0.5)
@@ -132,7 +132,9 @@ def test_it_trains_as_from_python_and_goes_on(here: Path) -> None:
     for workers in (1, 2):  # other processes find it too
         experiment.run(recipe, here / str(workers), workers=workers)
     logs = [
-        here / w / f"runs/{stack}-0/metrics.jsonl" for w in "12" for stack in ("FedAvg", "Short")
+        here / w / f"runs/{variant}-0/metrics.jsonl"
+        for w in "12"
+        for variant in ("FedAvg", "Short")
     ]
     plain, short, _, again = (
         [json.loads(line)["loss"] for line in log.read_text().splitlines()] for log in logs
@@ -187,7 +189,7 @@ def test_a_result_folder_runs_no_code(here: Path) -> None:
 
 def test_classes_of_one_name_have_labels_of_their_own(here: Path) -> None:
     recipe = config.load("digits", SMALL, ["fedbr", "own_code_of_a_test:FedBR", "mixup"])
-    assert [stack.label for stack in recipe.compare] == [
+    assert [variant.label for variant in recipe.compare] == [
         "FedBR",
         "own_code_of_a_test:FedBR",
         "Mixup",
@@ -212,7 +214,7 @@ def test_a_sweep_searches_its_parameters(here: Path) -> None:
         {"short.weight": 0.1},
         {"short.weight": 1},
     ]
-    assert case.best["Short"].stack.methods[0]["weight"] in (0.1, 1)
+    assert case.best["Short"].variant.methods[0]["weight"] in (0.1, 1)
     with pytest.raises(
         fedbr.InputError, match=r"^--grid shrt\.weight: section = 'shrt' .* did you mean 'short'\?"
     ):
@@ -330,7 +332,7 @@ def test_a_mistake_in_it_is_one_line_that_says_where(
     here: Path, name: str, said: str, workers: int
 ) -> None:
     (here / "bugs_of_a_test.py").write_text(BUGS)
-    recipe = config.load("digits", [*SMALL, "train.cohort=2"], [f"bugs_of_a_test:{name}"])
+    recipe = config.load("digits", [*SMALL, "train.clients_at_once=2"], [f"bugs_of_a_test:{name}"])
     with pytest.raises(RunError, match=said):
         experiment.run(recipe, here / "out", workers=workers)
 
@@ -360,13 +362,13 @@ def test_an_unknown_parameter_of_it_gets_one_line(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "stack"),
+    ("model", "variant"),
     [("own_code_of_a_test:network", "fedavg"), ("mlp", "own_code_of_a_test:Wider")],
 )
 def test_a_model_file_that_names_code_is_loaded_on_request_only(
-    here: Path, model: str, stack: str
+    here: Path, model: str, variant: str
 ) -> None:
-    values = config.load("digits", SMALL, [stack]).model_dump(exclude_none=True) | {
+    values = config.load("digits", SMALL, [variant]).model_dump(exclude_none=True) | {
         "model": {"name": model}
     }
     experiment.run(config.parse(values), here / "out")

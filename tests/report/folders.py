@@ -35,13 +35,13 @@ def make(
     tuned: Sequence[bool | None] = (),
     **data: Any,
 ) -> ResultFolder:
-    """Write a folder whose stacks learn the faster, the later they stand in the recipe."""
+    """Write a folder whose variants learn the faster, the later they stand in the recipe."""
     compare: list[dict[str, Any]] = [
         {"label": label, "methods": [LETTERS[(i - 1) % len(LETTERS)]] if i else []}
         for i, label in enumerate(labels)
     ]
-    for stack, known in zip(compare, tuned, strict=False):
-        stack |= {} if known is None else {"tuned": known}
+    for variant, known in zip(compare, tuned, strict=False):
+        variant |= {} if known is None else {"tuned": known}
     recipe = config.parse(
         {
             "name": "made",
@@ -55,9 +55,9 @@ def make(
     path.mkdir(parents=True)
     (path / "recipe.toml").write_text(f"{MARK}\n{recipe.to_toml()}")
     (path / "environment.json").write_text('{"python": "3.11"}\n')
-    for i, stack in enumerate(recipe.compare):
+    for i, variant in enumerate(recipe.compare):
         for seed in seeds:
-            run = folder.run(stack, seed)
+            run = folder.run(variant, seed)
             run.note(**info(clients, seed))
             (run.path / "model.safetensors").write_bytes(b"")
             lines = [
@@ -86,7 +86,7 @@ def info(clients: int, seed: int) -> dict[str, Any]:
             "counts": [f"{c % 10}:20" for c in range(clients)][:200],
         },
         "model": {"name": "cnn", "parameters": 1, "fingerprint": "f"},
-        "cohort": 1,
+        "clients_at_once": 1,
         "own_tests": False,
     }
 

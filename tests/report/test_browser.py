@@ -49,7 +49,7 @@ def test_curves_are_drawn_and_answer(browser: Browser, page: Path) -> None:
     browser.screen(1280)
     browser.open(page)
     drawn = browser.run(SHOWN)
-    assert len(drawn) == 6  # a line and a band of each stack
+    assert len(drawn) == 6  # a line and a band of each variant
     assert browser.run(AXIS) == "round"
     browser.click("[data-choice=unit] [data-value=megabytes]")
     assert browser.run(AXIS) == "megabytes sent and received"
@@ -76,7 +76,7 @@ def test_clients_are_drawn_for_every_seed(browser: Browser, page: Path) -> None:
     browser.open(page)
     written = "[...document.querySelectorAll('[data-clients] .textpoint')].map(t => t.textContent).join(' ')"
     first = browser.run(written)
-    assert len(first.split()) == 27  # ten clients and three stacks, but one client is not tested
+    assert len(first.split()) == 27  # ten clients and three variants, but one client is not tested
     assert browser.run("document.querySelectorAll('[data-clients] .hm image').length") == 3
     browser.click("[data-choice=seed] [data-value='2']")
     assert browser.run(written) != first
@@ -120,7 +120,9 @@ def test_colours_follow_the_mode_without_a_reload(browser: Browser, page: Path) 
 
 
 def test_fifteen_stacks_and_runs_of_any_kind(browser: Browser, tmp_path: Path) -> None:
-    folder = make(tmp_path / "o", labels=[f"stack {i}" for i in range(15)], rounds=40, clients=250)
+    folder = make(
+        tmp_path / "o", labels=[f"variant {i}" for i in range(15)], rounds=40, clients=250
+    )
     run = folder.run(folder.recipe.compare[3], 1)
     run.note(diverged_at={"round": 9, "client": 2, "what": "the loss is not finite"})
     run.path.joinpath("metrics.jsonl").write_text(
@@ -137,7 +139,7 @@ def test_fifteen_stacks_and_runs_of_any_kind(browser: Browser, tmp_path: Path) -
 
 @pytest.mark.bench
 def test_fifteen_stacks_open_at_once(browser: Browser, tmp_path: Path) -> None:
-    folder = make(tmp_path / "o", labels=[f"stack {i}" for i in range(15)], rounds=100)
+    folder = make(tmp_path / "o", labels=[f"variant {i}" for i in range(15)], rounds=100)
     page = write_report([folder.path])
     browser.screen(1280)
     times = []

@@ -1,4 +1,4 @@
-"""Settings that differ, between the stacks of a recipe and between recipes."""
+"""Settings that differ, between the variants of a recipe and between recipes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fedbr.recipe import schema as config
 from fedbr.report.settings import of_folders
 
 
-def comparison(name: str, overrides: list[str], stacks: list[str]) -> Any:
-    recipe = config.load("digits", overrides, stacks).model_dump(exclude_none=True)
+def comparison(name: str, overrides: list[str], variants: list[str]) -> Any:
+    recipe = config.load("digits", overrides, variants).model_dump(exclude_none=True)
     return SimpleNamespace(name=name, results={"recipe": recipe})
 
 
@@ -31,8 +31,8 @@ def test_all_values_where_stacks_of_one_recipe_differ() -> None:
 
 def test_what_stacks_set_for_themselves_is_what_was_used() -> None:
     first, second = (comparison(name, [], ["fedavg", "fedbr"]) for name in "ab")
-    for stack, lr in zip(second.results["recipe"]["compare"], (0.1, 0.02), strict=True):
-        stack["train"] = {"lr": lr}
+    for variant, lr in zip(second.results["recipe"]["compare"], (0.1, 0.02), strict=True):
+        variant["train"] = {"lr": lr}
     assert of_folders([first, second])[1] == [["train.lr", "0.01", "0.1 and 0.02"]]
     del second.results["recipe"]["compare"][1]["train"]
     assert of_folders([first, second])[1] == [["train.lr", "0.01", "0.1 and 0.01"]]

@@ -76,7 +76,7 @@ def test_targets_that_were_not_reached_make_bounds() -> None:
 
 
 def compared(*runs: dict[str, Any]) -> dict[str, Any]:
-    """Return results whose recipe has the stacks that there are runs of."""
+    """Return results whose recipe has the variants that there are runs of."""
     found = results(*runs)
     found["recipe"]["compare"] = [
         {"label": label} for label in dict.fromkeys(run["label"] for run in runs)
@@ -84,13 +84,13 @@ def compared(*runs: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def of(stacks: dict[str, dict[int, float | None]]) -> list[str]:
-    """Return the headline of stacks, the first without methods, with so high an accuracy on every
+def of(variants: dict[str, dict[int, float | None]]) -> list[str]:
+    """Return the headline of variants, the first without methods, with so high an accuracy on every
     finished seed.
     """
     runs = [
         run(label, seed, top5 or 0.0, 3, ["x"] if i else [], finished=top5 is not None)
-        for i, (label, seeds) in enumerate(stacks.items())
+        for i, (label, seeds) in enumerate(variants.items())
         for seed, top5 in seeds.items()
     ]
     return verdicts.headline(compared(*runs))
@@ -99,7 +99,7 @@ def of(stacks: dict[str, dict[int, float | None]]) -> list[str]:
 def test_a_base_that_is_the_best() -> None:
     head = of({"FedAvg": {0: 0.9, 1: 0.8}, "b": {0: 0.5, 1: 0.6}, "c": {0: 0.4, 1: 0.5}})
     assert head[0].startswith("In its 5 best rounds b is 30.0 points below FedAvg")
-    assert head[2] == "FedAvg has the highest mean of 3 stacks."
+    assert head[2] == "FedAvg has the highest mean of 3 variants."
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_stacks_with_fewer_seeds_do_not_win_by_them() -> None:
     assert head[1].startswith("In its 5 best rounds b is 8.3 points above FedAvg")
     assert (
         head[2]
-        == "b is the furthest above FedAvg of what can be compared; not all stacks have the same seeds."
+        == "b is the furthest above FedAvg of what can be compared; not all variants have the same seeds."
     )
     (early,) = of({"FedAvg": {0: None}, "b": {0: 0.95}, "c": {0: 0.85}})
     assert early.startswith(

@@ -91,7 +91,7 @@ def test_headline_with_uncertainty(tmp_path: Path) -> None:
         "Paired comparison",
         "Cost",
         "Clients",
-        "Stacks",
+        "Variants",
         "What the figures mean",
         "Recipe",
         "Environment",
@@ -114,7 +114,7 @@ def test_the_best_of_many_is_in_the_headline_and_its_rivals_are_counted(tmp_path
     make(tmp_path / "o", labels=["FedAvg", "b", "c"])
     head = verdicts.headline(only(tmp_path / "o").results)
     assert head[0].startswith("c reaches")
-    assert head[2] == "c has the highest mean of 3 stacks."
+    assert head[2] == "c has the highest mean of 3 variants."
     slow = verdicts.headline(
         only(make(tmp_path / "p", labels=["FedAvg", "b"], rounds=1).path).results
     )
@@ -134,9 +134,9 @@ def test_seeds_that_differ_are_said(tmp_path: Path) -> None:
     assert "FedBR: seed 2 is left out, as it or FedAvg has not finished there or diverged." in text
     assert "2 of 2" in text
     assert "Thin: not all seeds have come so far." in text
-    stack = figures(tmp_path / "o" / "report.html")["curves"][0]["stacks"][1]  # type: ignore[index]
-    assert stack["curves"]["accuracy"]["whole"] == 3
-    assert len(stack["curves"]["accuracy"]["mean"]) == 10
+    variant = figures(tmp_path / "o" / "report.html")["curves"][0]["variants"][1]  # type: ignore[index]
+    assert variant["curves"]["accuracy"]["whole"] == 3
+    assert len(variant["curves"]["accuracy"]["mean"]) == 10
 
 
 def test_nothing_done_yet(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_diverged_runs_are_named_and_marked(tmp_path: Path) -> None:
     )
     assert "diverged: 2 of 3 seeds" in text
     assert "Cross: a run diverged." in text
-    stack = figures(tmp_path / "o" / "report.html")["curves"][0]["stacks"][1]  # type: ignore[index]
-    assert [end["round"] for end in stack["ends"]] == [4]
+    variant = figures(tmp_path / "o" / "report.html")["curves"][0]["variants"][1]  # type: ignore[index]
+    assert [end["round"] for end in variant["ends"]] == [4]
 
 
 def test_rounds_without_a_test_and_values_that_are_no_numbers(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_rounds_without_a_test_and_values_that_are_no_numbers(tmp_path: Path) ->
     lines[5] |= {"accuracy_worst": float("nan"), "accuracy_clients": [float("nan")] * 10}
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     check(write_report([folder.path]))
-    curve = figures(folder.path / "report.html")["curves"][0]["stacks"][0]["curves"]["accuracy"]  # type: ignore[index]
+    curve = figures(folder.path / "report.html")["curves"][0]["variants"][0]["curves"]["accuracy"]  # type: ignore[index]
     assert curve["round"] == [3, 6, 9, 10]
     assert curve["megabytes"] == [9, 18, 27, 30]
     assert curve["seconds"][0] == pytest.approx(3 * 0.6)
@@ -197,8 +197,8 @@ def test_labels_are_shown_not_run(tmp_path: Path) -> None:
     html = (tmp_path / "<b>o" / "report.html").read_text()
     assert "<script>alert" not in html
     assert "<img" not in html
-    stacks = figures(tmp_path / "<b>o" / "report.html")["curves"][0]["stacks"]
-    assert [stack["label"] for stack in stacks] == labels  # type: ignore[attr-defined]
+    variants = figures(tmp_path / "<b>o" / "report.html")["curves"][0]["variants"]
+    assert [variant["label"] for variant in variants] == labels  # type: ignore[attr-defined]
     assert "&amp;lt;" not in html
     assert "<b>o" in text
 
@@ -226,7 +226,7 @@ def test_several_folders(tmp_path: Path) -> None:
     assert "train.rounds" in text
     assert "train.lr" not in text.split("Settings that differ")[1].split("FedBR reaches")[0]
     assert "stands for the same split" in text
-    first = figures(tmp_path / "o" / "report.html")["curves"][0]["stacks"]
+    first = figures(tmp_path / "o" / "report.html")["curves"][0]["variants"]
     assert [s["label"] for s in first][:3] == ["FedAvg · o", "FedBR · o", "FedAvg · p"]  # type: ignore[attr-defined]
 
 
@@ -278,13 +278,13 @@ def test_parameters_that_were_there_before_are_not_repeated(tmp_path: Path) -> N
     recipe["compare"][2]["methods"] = [{**recipe["compare"][1]["methods"][0], "mu": 9.0}]
     comparison = only(folder.path)
     comparison.results["recipe"] = recipe
-    _, cells = settings.of_stacks(comparison)
+    _, cells = settings.of_variants(comparison)
     assert cells[0] == ["FedAvg", "none (FedAvg)", ""]
     assert cells[2] == ["c", "fedprox", "mu = 9"]
 
 
 def test_fifteen_methods_with_three_seeds_stay_small(tmp_path: Path) -> None:
-    make(tmp_path / "o", labels=[f"stack {i}" for i in range(15)], rounds=500, clients=3)
+    make(tmp_path / "o", labels=[f"variant {i}" for i in range(15)], rounds=500, clients=3)
     page = write_report([tmp_path / "o"])
     check(page)
     assert page.stat().st_size < 6_000_000
@@ -313,9 +313,9 @@ def test_a_run_says_who_has_which_classes_of_its_first_clients() -> None:
 def test_local_models_beside_the_aggregated_one(tmp_path: Path) -> None:
     folder = make(tmp_path / "o", seeds=[0, 1])
     assert "Local models" not in page_of(tmp_path / "o")
-    for stack in folder.recipe.compare:
+    for variant in folder.recipe.compare:
         for seed in (0, 1):
-            file = folder.run(stack, seed).path / "metrics.jsonl"
+            file = folder.run(variant, seed).path / "metrics.jsonl"
             lines = [json.loads(line) for line in file.read_text().splitlines()]
             bias = {
                 "accuracy_aggregated": 0.5 + seed / 10,

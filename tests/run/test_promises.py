@@ -1,4 +1,4 @@
-"""What the runtime promises whatever the method: cohorts, workers, partial participation, tiny
+"""What the runtime promises whatever the method: blocks, workers, partial participation, tiny
 clients, divergence.
 """
 
@@ -17,7 +17,7 @@ from conftest import blobs
 from fedbr.core.rng import stream
 from fedbr.models import fingerprint
 
-STACKS = {"fedavg": [], "fedbr": [fedbr.FedBR()]}  # all methods: tests/contract
+VARIANTS = {"fedavg": [], "fedbr": [fedbr.FedBR()]}  # all methods: tests/contract
 SHORT_PLAIN = {"rounds": 1, "local_steps": 2, "batch_size": 8}
 SHORT = {"rounds": 3, "local_steps": 4, "batch_size": 8, "lr": 0.05, "hidden": (7,)}
 
@@ -34,12 +34,12 @@ def same(a: fedbr.Run, b: fedbr.Run) -> bool:
     return all(map(torch.equal, weights(a), weights(b))) and timeless[0] == timeless[1]
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_same_seed_same_bits_other_seed_other_bits(
-    federation: fedbr.Federation, stack: str
+    federation: fedbr.Federation, variant: str
 ) -> None:
     first, again, other = (
-        fedbr.train(federation, "mlp", STACKS[stack], seed=s, **SHORT) for s in (1, 1, 2)
+        fedbr.train(federation, "mlp", VARIANTS[variant], seed=s, **SHORT) for s in (1, 1, 2)
     )
     assert same(first, again)
     assert not same(first, other)
@@ -182,7 +182,7 @@ def test_divergence_names_round_and_client(federation: fedbr.Federation, workers
     samples = federation.train.samples
     samples.x[torch.from_numpy(federation.train.parts[4])] *= 1e200
     with pytest.raises(fedbr.Diverged) as caught:
-        fedbr.train(federation, "mlp", workers=workers, cohort=2, dtype="float64", **SHORT)
+        fedbr.train(federation, "mlp", workers=workers, clients_at_once=2, dtype="float64", **SHORT)
     assert (caught.value.round, caught.value.client) == (1, 4)
     assert "round 1, client 4" in str(caught.value)
 
@@ -223,7 +223,7 @@ def test_every_client_draws_and_remembers_what_it_would_alone(
         "clients_per_round": 5,
     }
     alone, *together = [
-        fedbr.train(federation, model, methods, cohort=c, **options) for c in (1, 2, 5)
+        fedbr.train(federation, model, methods, clients_at_once=c, **options) for c in (1, 2, 5)
     ]
     assert (alone.model.classifier.bias - model.classifier.bias).abs().max() > 1e-3  # type: ignore[operator, union-attr]
     for run in together:
@@ -274,7 +274,9 @@ def test_buffers_that_are_not_saved_belong_to_a_client_all_the_same(
 ) -> None:
     model = fedbr.FedModel(Counts(), 5, 4)
     options = {k: v for k, v in SHORT.items() if k != "hidden"}
-    one, two = (fedbr.train(federation, model, cohort=1, workers=w, **options) for w in (1, 2))
+    one, two = (
+        fedbr.train(federation, model, clients_at_once=1, workers=w, **options) for w in (1, 2)
+    )
     assert same(one, two)
 
 
@@ -314,10 +316,12 @@ class EveryOther(fedbr.Method):
         return {"bias": ctx.model.weights["classifier.bias"].detach()}
 
 
-@pytest.mark.parametrize("cohort", [1, 3])
-def test_probes_and_uploads_of_any_kind(federation: fedbr.Federation, cohort: int) -> None:
+@pytest.mark.parametrize("clients_at_once", [1, 3])
+def test_probes_and_uploads_of_any_kind(federation: fedbr.Federation, clients_at_once: int) -> None:
     one, two = (
-        fedbr.train(federation, "mlp", [EveryOther()], cohort=cohort, workers=w, **SHORT)
+        fedbr.train(
+            federation, "mlp", [EveryOther()], clients_at_once=clients_at_once, workers=w, **SHORT
+        )
         for w in (1, 2)
     )
     assert same(one, two)
@@ -354,7 +358,9 @@ def test_dropout_trains_one_client_at_a_time_says_so_and_is_reproducible(
     model = fedbr.FedModel(Noisy(), 8, 4)
     options = {k: v for k, v in SHORT.items() if k != "hidden"}
     with pytest.warns(RuntimeWarning, match="one at a time"):
-        runs = [fedbr.train(federation, model, cohort=6, workers=w, **options) for w in (1, 2)]
+        runs = [
+            fedbr.train(federation, model, clients_at_once=6, workers=w, **options) for w in (1, 2)
+        ]
     assert same(*runs)
 
 
@@ -410,10 +416,10 @@ def test_the_global_model_starts_the_same_for_every_stack(federation: fedbr.Fede
     )
 
 
-@pytest.mark.parametrize("stack", [[], [fedbr.Local()]], ids=["one model", "a model each"])
+@pytest.mark.parametrize("variant", [[], [fedbr.Local()]], ids=["one model", "a model each"])
 @pytest.mark.parametrize("own", [False, True], ids=["one test set", "a test set each"])
 def test_a_part_of_the_test_sets_between_and_all_in_the_end(
-    stack: list[fedbr.Method], own: bool
+    variant: list[fedbr.Method], own: bool
 ) -> None:
     x, y = blobs()
     sets = [
@@ -422,9 +428,9 @@ def test_a_part_of_the_test_sets_between_and_all_in_the_end(
     clients = [(x[i::3], y[i::3]) for i in range(3)]
     federation = fedbr.Federation.from_clients(clients, test=sets if own else sets[0])
     settings = SHORT | {"lr": 0.3}
-    whole = fedbr.train(federation, "mlp", stack, **settings)
+    whole = fedbr.train(federation, "mlp", variant, **settings)
     part, spread = (
-        fedbr.train(federation, "mlp", stack, workers=w, evaluate_samples=20, **settings)
+        fedbr.train(federation, "mlp", variant, workers=w, evaluate_samples=20, **settings)
         for w in (1, 2)
     )
     assert same(part, spread)
@@ -439,7 +445,7 @@ def test_a_part_of_the_test_sets_between_and_all_in_the_end(
             if own
             else [line["accuracy"] * 20]
         )
-        if own or not stack:
+        if own or not variant:
             assert hits == pytest.approx([round(h) for h in hits])
 
 
@@ -527,11 +533,11 @@ class Scaled(nn.Module):
         return x * self.scale
 
 
-@pytest.mark.parametrize("cohort", [1, 3])
+@pytest.mark.parametrize("clients_at_once", [1, 3])
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(5), Scaled()], ids=["statistics", "a number"])
 @pytest.mark.filterwarnings("ignore:the model has BatchNorm")
 def test_every_kind_of_method_trains_weights_that_are_single_numbers(
-    federation: fedbr.Federation, layer: nn.Module, cohort: int
+    federation: fedbr.Federation, layer: nn.Module, clients_at_once: int
 ) -> None:
     model = fedbr.FedModel(nn.Sequential(nn.Linear(6, 5), layer), 5, 4)
     for method in (
@@ -543,7 +549,13 @@ def test_every_kind_of_method_trains_weights_that_are_single_numbers(
         fedbr.FedProx(),
     ):
         run = fedbr.train(
-            federation, model, [method], cohort=cohort, rounds=2, local_steps=3, batch_size=8
+            federation,
+            model,
+            [method],
+            clients_at_once=clients_at_once,
+            rounds=2,
+            local_steps=3,
+            batch_size=8,
         )
         assert len(run.loss) == 2
 

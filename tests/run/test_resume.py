@@ -34,7 +34,7 @@ local_steps = 15
 batch_size = 16
 lr = 0.05
 clients_per_round = 5
-cohort = 2
+clients_at_once = 2
 [[compare]]
 label = "FedAvg"
 methods = []
@@ -154,9 +154,9 @@ def test_workers_and_a_fresh_start_change_nothing(
     assert outcome(tmp_path / "o") == whole
 
 
-def without(recipe: Recipe, *stacks: str) -> Recipe:
+def without(recipe: Recipe, *variants: str) -> Recipe:
     return recipe.model_copy(
-        update={"compare": [stack for stack in recipe.compare if stack.label not in stacks]}
+        update={"compare": [variant for variant in recipe.compare if variant.label not in variants]}
     )
 
 

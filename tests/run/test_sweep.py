@@ -1,4 +1,4 @@
-"""Sweeps: the same budget for every stack, chosen on held-out samples, whole runs spread over
+"""Sweeps: the same budget for every variant, chosen on held-out samples, whole runs spread over
 processes.
 """
 
@@ -107,18 +107,18 @@ def test_every_stack_tries_what_concerns_it_and_the_best_is_chosen_on_held_out_s
         means = {}
         for trial in case.trials:
             if trial.label == label:
-                runs = [r for r in search["runs"] if r["label"] == trial.stack.label]
+                runs = [r for r in search["runs"] if r["label"] == trial.variant.label]
                 bad = any(r["diverged"] for r in runs)
-                means[trial.stack.label] = (
+                means[trial.variant.label] = (
                     -1 if bad else sum(r["accuracy"]["top5"] for r in runs) / 2
                 )
-        assert best.stack.label == max(means, key=lambda k: means[k])
+        assert best.variant.label == max(means, key=lambda k: means[k])
     final = case.results
     assert final["recipe"]["data"]["holdout"] == 0
     assert all(run["tuned"] for run in final["runs"])
     chosen = {run["label"]: run["train"]["lr"] for run in final["runs"]}
     assert chosen == {label: best.values["train.lr"] for label, best in case.best.items()}
-    # The learning rate of a stack reaches its runs: another one gives other weights.
+    # The learning rate of a variant reaches its runs: another one gives other weights.
     models = weights(tmp_path / "out/search")
     assert models["runs/FedAvg lr=0.05-0"] != models["runs/FedAvg lr=0.5-0"]
     facts = json.loads((tmp_path / "out/sweep.json").read_text())
@@ -198,7 +198,7 @@ def test_wrong_grids_are_refused_before_anything_is_written(
     assert "mu" in capfd.readouterr().err
     assert not out.exists()
     assert call(["sweep", recipe, "--grid", "fedbr.lam=1,2", "--out", str(out)]) == 2
-    assert "no stack of the recipe has 'fedbr'" in capfd.readouterr().err
+    assert "no variant of the recipe has 'fedbr'" in capfd.readouterr().err
     assert call(["sweep", recipe, "--out", str(out)]) == 2
     assert "--grid" in capfd.readouterr().err
     assert not out.exists()
@@ -246,7 +246,7 @@ def test_trials_have_different_names_and_the_table_shows_their_values(
         tmp_path / "o",
         ["train.rounds=1"],
     )
-    assert [t.stack.label for t in case.trials] == [
+    assert [t.variant.label for t in case.trials] == [
         "FedProx mu=0.001",
         "FedProx #1",
         "FedProx mu=0.1",

@@ -8,14 +8,14 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ..core.client import Job, cohorts, new_state
+from ..core.client import Setup, blocks, new_state
 from ..core.evaluation import Exam
 from ..core.samples import Samples, TrainData
 from ..core.wire import SHARED, Payload, Reply, Task
 from ..util.errors import RunError
 from .memory import ClientMemory
 
-Cohort = tuple[list[Task], list[Payload]]
+Work = tuple[list[Task], list[Payload]]
 Answers = list[tuple[Reply, Payload]]
 
 
@@ -35,22 +35,22 @@ class Backend(Protocol):
 
 
 class LocalBackend(ABC):
-    """Keeps the clients' state and groups tasks into cohorts, whose size does not depend on the
+    """Keeps the clients' state and groups tasks into blocks, whose size does not depend on the
     workers.
     """
 
     def __init__(
         self,
-        job: Job,
+        setup: Setup,
         data: TrainData,
         tests: Sequence[Samples],
-        cohort: int,
+        block_size: int,
         memory: ClientMemory | None = None,
     ) -> None:
-        self.job, self.data, self.tests, self.cohort = job, data, tests, cohort
+        self.setup, self.data, self.tests, self.block_size = setup, data, tests, block_size
         self.states = ClientMemory() if memory is None else memory
         self.shared: Payload = {}
-        self._memory = new_state(job).keys()  # the methods that remember
+        self._memory = new_state(setup).keys()  # the methods that remember
 
     def run(
         self, tasks: Sequence[Task], groups: Sequence[Sequence[int]] | None = None
@@ -61,7 +61,7 @@ class LocalBackend(ABC):
         for task in tasks:
             self.shared |= {k: v for k, v in task.payload.items() if k.startswith(SHARED)}
         states = [self._state(task) | self.shared for task in tasks]
-        groups = cohorts(tasks, states, self.cohort) if groups is None else groups
+        groups = blocks(tasks, states, self.block_size) if groups is None else groups
         answers = self._answer([([tasks[i] for i in g], [states[i] for i in g]) for g in groups])
         replies: dict[int, Reply] = {}
         for group, answer in zip(groups, answers, strict=True):
@@ -76,8 +76,8 @@ class LocalBackend(ABC):
     def test(self, exams: Sequence[Exam]) -> list[Tensor]: ...
 
     @abstractmethod
-    def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
-        """Let every cohort answer, in order."""
+    def _answer(self, work: Sequence[Work]) -> Sequence[Answers]:
+        """Let every block answer, in order."""
 
     def _state(self, task: Task) -> Payload:
         """Return what a client remembers; one that trained before must not silently start anew."""
@@ -92,4 +92,4 @@ class LocalBackend(ABC):
                 f"round {task.round}, client {task.client}: it trained in round {task.last}, but what it remembers "
                 f"({lost}) is lost"
             )
-        return new_state(self.job)
+        return new_state(self.setup)

@@ -1,4 +1,4 @@
-"""Cohorts spread over processes with one torch thread each. Messages are the bytes of the wire
+"""Blocks spread over processes with one torch thread each. Messages are the bytes of the wire
 format.
 """
 
@@ -17,14 +17,14 @@ import torch
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from ..core.client import Job, handle
+from ..core.client import Setup, handle
 from ..core.evaluation import Exam, Piece
 from ..core.fast import product
 from ..core.samples import Samples, TrainData
 from ..core.wire import SHARED, Payload, Reply, Task, pack, unpack
 from ..util.errors import InputError, RunError
 from ..util.processes import keep_memory
-from .base import Answers, Cohort, LocalBackend
+from .base import Answers, LocalBackend, Work
 from .memory import ClientMemory
 from .serial import SerialBackend
 
@@ -55,12 +55,12 @@ class WorkerPool:
             self.connections.append(ours)
             self.processes.append(process)
 
-    def prepare(self, job: Job, data: TrainData, tests: Sequence[Samples]) -> None:
+    def prepare(self, setup: Setup, data: TrainData, tests: Sequence[Samples]) -> None:
         """Give every worker the run's constants; tensors go through shared memory."""
         for connection in self.connections:
             self.send(connection, PREPARE)
             try:
-                connection.send((job, data, tests))
+                connection.send((setup, data, tests))
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise InputError(
                     f"workers = {len(self.connections)}: cannot send the run there ({error}); use 1"
@@ -139,16 +139,16 @@ class WorkerPool:
 class PoolBackend(LocalBackend):
     def __init__(
         self,
-        job: Job,
+        setup: Setup,
         data: TrainData,
         tests: Sequence[Samples],
-        cohort: int,
+        block_size: int,
         pool: WorkerPool,
         memory: ClientMemory | None = None,
     ) -> None:
-        super().__init__(job, data, tests, cohort, memory)
+        super().__init__(setup, data, tests, block_size, memory)
         self.pool = pool
-        pool.prepare(job, data, tests)
+        pool.prepare(setup, data, tests)
 
     def test(self, exams: Sequence[Exam]) -> list[Tensor]:
         """Deal out the pieces; counts are whole numbers, so that it does not matter who counts
@@ -174,11 +174,11 @@ class PoolBackend(LocalBackend):
         return [
             torch.stack([right[piece] for piece in asked])
             if asked
-            else torch.zeros(0, self.job.spec.num_classes)
+            else torch.zeros(0, self.setup.spec.num_classes)
             for (_, asked), right in zip(exams, found, strict=True)
         ]
 
-    def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
+    def _answer(self, work: Sequence[Work]) -> Sequence[Answers]:
         """All tasks of a call bring the same payload, and all states what is shared: these go on
         the board.
         """
@@ -223,8 +223,8 @@ def _work(connection: Connection, products: str) -> None:
                 continue
             try:
                 if blob == PREPARE:
-                    job, data, tests = connection.recv()
-                    desk = SerialBackend(job, data, tests, 1)
+                    setup, data, tests = connection.recv()
+                    desk = SerialBackend(setup, data, tests, 1)
                     answer = pack({}, {})
                 else:
                     assert desk is not None
@@ -258,7 +258,7 @@ def _exam(desk: SerialBackend, header: dict[str, Any], payloads: dict[str, Paylo
 def _tasks(desk: SerialBackend, header: dict[str, Any], payloads: dict[str, Payload]) -> bytes:
     tasks = [Task(payload=payloads["task"], **fields) for fields in header["tasks"]]
     states = [payloads[f"state/{i}"] | payloads["shared"] for i in range(len(tasks))]
-    answers = handle(desk.job, desk.data, tasks, states)
+    answers = handle(desk.setup, desk.data, tasks, states)
     replies = [
         {"client": r.client, "num_examples": r.num_examples, "metrics": r.metrics}
         for r, _ in answers

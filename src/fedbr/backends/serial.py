@@ -1,4 +1,4 @@
-"""All clients in this process, one cohort after the other."""
+"""All clients in this process, one block after the other."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..core.client import Job, handle
+from ..core.client import Setup, handle
 from ..core.evaluation import Exam, count
 from ..core.samples import Samples, TrainData
-from .base import Answers, Cohort, LocalBackend
+from .base import Answers, LocalBackend, Work
 from .memory import ClientMemory
 
 
@@ -19,15 +19,15 @@ class SerialBackend(LocalBackend):
 
     def __init__(
         self,
-        job: Job,
+        setup: Setup,
         data: TrainData,
         tests: Sequence[Samples],
-        cohort: int,
+        block_size: int,
         memory: ClientMemory | None = None,
     ) -> None:
-        device = job.spec.device
-        super().__init__(job, data.to(device), tests, cohort, memory)
-        self.tester = copy.deepcopy(job.model).to(device)
+        device = setup.spec.device
+        super().__init__(setup, data.to(device), tests, block_size, memory)
+        self.tester = copy.deepcopy(setup.model).to(device)
         there = {
             id(test): test.to(device) for test in tests
         }  # one that stands there twice is moved once
@@ -35,9 +35,9 @@ class SerialBackend(LocalBackend):
 
     def test(self, exams: Sequence[Exam]) -> list[Tensor]:
         return [
-            count(self.tester, params, self.tests_there, asked, self.job.spec.dtype)
+            count(self.tester, params, self.tests_there, asked, self.setup.spec.dtype)
             for params, asked in exams
         ]
 
-    def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
-        return [handle(self.job, self.data, tasks, states) for tasks, states in work]
+    def _answer(self, work: Sequence[Work]) -> Sequence[Answers]:
+        return [handle(self.setup, self.data, tasks, states) for tasks, states in work]

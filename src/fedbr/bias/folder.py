@@ -9,11 +9,11 @@ from typing import Any
 
 from ..core.wire import State, unpack
 from ..recipe import schema as config
-from ..recipe.schema import Recipe, Stack, TrainConfig
+from ..recipe.schema import Recipe, TrainConfig, Variant
 from ..report.comparison import read
 from ..report.local_models import Rounds, logged
 from ..run.folder import ResultFolder, RunFolder
-from ..run.setup import federation, job, useful_workers
+from ..run.setup import build_setup, federation, useful_workers
 from ..util.errors import InputError, unknown
 from .case import Case
 from .toy import two_halves
@@ -39,14 +39,14 @@ class Found:
     rounds: Rounds = field(default_factory=dict)
 
 
-def from_toy(share: float, overrides: Sequence[str], stacks: Sequence[str], seed: int) -> Found:
+def from_toy(share: float, overrides: Sequence[str], variants: Sequence[str], seed: int) -> Found:
     """Make two clients with half of the classes each, of digits or of what the overrides say."""
     _refuse(overrides, toy=True)
     values = config.load("digits").model_dump(exclude_none=True)
     values["data"]["clients"] = values["train"]["clients_per_round"] = 2
-    recipe = config.override(values | {"compare": _compared(stacks, TOY)}, overrides)
+    recipe = config.override(values | {"compare": _compared(variants, TOY)}, overrides)
     clients = two_halves(federation(recipe, seed), share, seed)
-    model = job(recipe, Stack(label="FedAvg"), clients, seed).model
+    model = build_setup(recipe, Variant(label="FedAvg"), clients, seed).model
     source = f"{recipe.data.name}, two clients with half of the classes each"
     about = {
         "source": source + (f" and {share:.0%} of the other half's" if share else ""),
@@ -56,25 +56,29 @@ def from_toy(share: float, overrides: Sequence[str], stacks: Sequence[str], seed
 
 
 def from_folder(
-    path: Path, overrides: Sequence[str], stacks: Sequence[str], label: str | None, seed: int | None
+    path: Path,
+    overrides: Sequence[str],
+    variants: Sequence[str],
+    label: str | None,
+    seed: int | None,
 ) -> Found:
     """Take the global model of a run as far as it has come."""
     folder = ResultFolder.read(path)
-    stack, seed, done, weights = _checkpoint(folder, label, seed)
-    recipe = _changed(folder.recipe.of(stack), overrides, stacks)
+    variant, seed, done, weights = _checkpoint(folder, label, seed)
+    recipe = _changed(folder.recipe.of(variant), overrides, variants)
     clients = federation(recipe, seed)
-    run = folder.run(stack, seed)
+    run = folder.run(variant, seed)
     if run.info.get("content", clients.content) != clients.content:
         raise InputError(
             f"{path}: was trained on other data than there are now; put the files back as they were"
         )
-    this = job(folder.recipe.of(stack), stack, clients, seed)
+    this = build_setup(folder.recipe.of(variant), variant, clients, seed)
     model = this.model
     model.extras.clear()
     planned = folder.recipe.train.rounds
     about = {
-        "source": f"Global model of {stack.label}, seed {seed}, after round {done} of {planned}",
-        "run": stack.label,
+        "source": f"Global model of {variant.label}, seed {seed}, after round {done} of {planned}",
+        "run": variant.label,
         "rounds_done": done,
         "rounds_planned": planned,
     }
@@ -84,27 +88,27 @@ def from_folder(
 
 def _checkpoint(
     folder: ResultFolder, label: str | None, seed: int | None
-) -> tuple[Stack, int, int, State]:
+) -> tuple[Variant, int, int, State]:
     """Find the run to start from: the one that is asked for, or FedAvg, or the first that has a
     global model.
     """
-    stacks = {stack.label: stack for stack in folder.recipe.compare}
-    if label is not None and label not in stacks:
-        raise unknown("--run", label, stacks)
+    variants = {variant.label: variant for variant in folder.recipe.compare}
+    if label is not None and label not in variants:
+        raise unknown("--run", label, variants)
     if seed is not None and seed not in folder.recipe.train.seeds:
         raise InputError(
             f"--seed {seed}: the folder has {', '.join(map(str, folder.recipe.train.seeds))}"
         )
-    wanted = sorted(folder.recipe.compare, key=lambda stack: bool(stack.methods))
+    wanted = sorted(folder.recipe.compare, key=lambda variant: bool(variant.methods))
     wanted = [s for s in wanted if label in (None, s.label) and not any(m.alone for m in s.build())]
     if not wanted:
         raise InputError(
             f"{folder.path}: its clients train alone; there is no global model to look at"
         )
-    for stack in wanted:
+    for variant in wanted:
         for each in folder.recipe.train.seeds if seed is None else [seed]:
-            if (found := _weights(folder.run(stack, each))) is not None:
-                return stack, each, *found
+            if (found := _weights(folder.run(variant, each))) is not None:
+                return variant, each, *found
     asked = "".join([f" --run {label}" if label else "", "" if seed is None else f" --seed {seed}"])
     runs = {
         f"{s.label} (seed {i})": folder.run(s, i)
@@ -127,14 +131,14 @@ def _weights(run: RunFolder) -> tuple[int, State] | None:
     }
 
 
-def _changed(recipe: Recipe, overrides: Sequence[str], stacks: Sequence[str]) -> Recipe:
+def _changed(recipe: Recipe, overrides: Sequence[str], variants: Sequence[str]) -> Recipe:
     """Replace what the recipe compares, and apply the overrides; data and model stay those of the
     run.
     """
     _refuse(overrides, toy=False)
-    named = [m for stack in recipe.compare for m in stack.methods if m["name"] == "fedbr"]
+    named = [m for variant in recipe.compare for m in variant.methods if m["name"] == "fedbr"]
     options = {k: v for k, v in (named or [{}])[0].items() if k not in ("name", "components")}
-    values = recipe.model_dump(exclude_none=True) | {"compare": _compared(stacks, options)}
+    values = recipe.model_dump(exclude_none=True) | {"compare": _compared(variants, options)}
     return config.override(values, overrides)
 
 
@@ -156,15 +160,17 @@ def _refuse(overrides: Sequence[str], toy: bool) -> None:
             raise InputError(f"--set {text}: has no effect on a diagnosis; {hint}")
 
 
-def _compared(stacks: Sequence[str], fedbr: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the stacks that are asked for, or FedAvg, either component, and both."""
-    if stacks:
-        named = config.compared(stacks)
+def _compared(variants: Sequence[str], fedbr: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the variants that are asked for, or FedAvg, either component, and both."""
+    if variants:
+        named = config.compared(variants)
         filled = [
-            [{"name": m, **fedbr} if m == "fedbr" else m for m in stack["methods"]]
-            for stack in named
+            [{"name": m, **fedbr} if m == "fedbr" else m for m in variant["methods"]]
+            for variant in named
         ]
-        return [stack | {"methods": methods} for stack, methods in zip(named, filled, strict=True)]
+        return [
+            variant | {"methods": methods} for variant, methods in zip(named, filled, strict=True)
+        ]
     parts: dict[str, int | str] = {"Component 1": 1, "Component 2": 2, "FedBR": "both"}
     sides = [
         {"label": k, "methods": [{"name": "fedbr", **fedbr, "components": v}]}
@@ -174,4 +180,4 @@ def _compared(stacks: Sequence[str], fedbr: Mapping[str, Any]) -> list[dict[str,
 
 
 def _built(recipe: Recipe) -> dict[str, Any]:
-    return {stack.label: stack.build() for stack in recipe.compare}
+    return {variant.label: variant.build() for variant in recipe.compare}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..backends.pool import WorkerPool
-from ..core.client import Job
+from ..core.client import Setup
 from ..core.evaluation import BATCH
 from ..core.fast.blocks import choose
 from ..core.method import Method
@@ -35,20 +35,20 @@ def prepared(
     federation: Federation,
     train: TrainConfig,
     seed: int,
-) -> Job:
-    """Make a job that can begin with weights of the model; modules that methods add are fresh."""
-    job = assemble(copy.deepcopy(model), methods, federation, train, seed)
-    own = job.model.weights()
+) -> Setup:
+    """Make a setup that can begin with weights of the model; modules that methods add are fresh."""
+    setup = assemble(copy.deepcopy(model), methods, federation, train, seed)
+    own = setup.model.weights()
     if any(key not in own or own[key].shape != v.shape for key, v in model.weights().items()):
-        stack = "+".join(m.name for m in methods)
+        variant = "+".join(m.name for m in methods)
         raise InputError(
-            f"methods = {stack}: builds another model, which cannot begin with the same global weights"
+            f"methods = {variant}: builds another model, which cannot begin with the same global weights"
         )
-    return job
+    return setup
 
 
 def local_round(
-    job: Job,
+    setup: Setup,
     start: State,
     federation: Federation,
     clients: Sequence[int],
@@ -58,14 +58,14 @@ def local_round(
     """Let clients train for one round from given weights; return their models and the aggregated
     one, if there is.
     """
-    job.model.set_weights(job.model.weights() | start)
-    server = Server(job)
-    backend = connect(job, federation, choose(job.model, job.spec, "auto"), pool)
-    for when, asked in ((0, range(job.spec.num_clients)), (round, clients)):
+    setup.model.set_weights(setup.model.weights() | start)
+    server = Server(setup)
+    backend = connect(setup, federation, choose(setup.model, setup.spec, "auto"), pool)
+    for when, asked in ((0, range(setup.spec.num_clients)), (round, clients)):
         server.absorb_contributions(when, backend.run(server.contribute_tasks(when, asked)))
     replies = backend.run(server.train_tasks(round, clients))
     server.absorb(round, replies)
-    return local_models(backend, server, replies), None if job.alone else server.params
+    return local_models(backend, server, replies), None if setup.alone else server.params
 
 
 def centrally(
@@ -75,9 +75,9 @@ def centrally(
     parts = {0: np.concatenate(list(federation.train.parts.values()))}
     everything = Federation(replace(federation.train, parts=parts), federation.tests[:1])
     steps = epochs * math.ceil(len(parts[0]) / train.batch_size)
-    job = assemble(copy.deepcopy(model), [], everything, as_one(train, 1, steps), seed)
+    setup = assemble(copy.deepcopy(model), [], everything, as_one(train, 1, steps), seed)
     try:
-        (weights,), _ = local_round(job, model.weights(), everything, [0], 0, None)
+        (weights,), _ = local_round(setup, model.weights(), everything, [0], 0, None)
     except Diverged as error:
         raise RunError(f"central training diverged: {error.what}") from error
     return weights
@@ -110,10 +110,10 @@ def _reset(layer: nn.Module) -> None:
 
 
 @torch.no_grad()
-def outputs(job: Job, models: Sequence[State], x: Tensor) -> Iterator[Output]:
+def outputs(setup: Setup, models: Sequence[State], x: Tensor) -> Iterator[Output]:
     """Yield every model's features and logits of samples, in eval mode and in main memory."""
-    device = job.spec.device
-    looking = copy.deepcopy(job.model).to(device).eval()
+    device = setup.spec.device
+    looking = copy.deepcopy(setup.model).to(device).eval()
     for weights in models:
         looking.set_weights(weights)
         parts = [looking(x[i : i + BATCH].to(device)) for i in range(0, len(x), BATCH)]

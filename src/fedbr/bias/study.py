@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..backends.pool import WorkerPool
-from ..core.client import Job
+from ..core.client import Setup
 from ..core.method import Method, trained
 from ..core.model import Output
 from ..core.wire import State
@@ -87,14 +87,14 @@ def _checked(sides: Any) -> Sides:
     example = "such as {'FedAvg': [], 'FedBR': [fedbr.FedBR()]}"
     if not isinstance(sides, Mapping) or not sides:
         raise InputError(f"methods: wants lists of methods by label, {example}")
-    for label, stack in sides.items():
+    for label, variant in sides.items():
         if not isinstance(label, str) or not label:
             raise InputError(
                 f"methods: {label!r} is no label; wants lists of methods by label, {example}"
             )
-        if not isinstance(stack, Sequence) or not all(isinstance(m, Method) for m in stack):
+        if not isinstance(variant, Sequence) or not all(isinstance(m, Method) for m in variant):
             raise InputError(
-                f"methods[{label!r}] = {stack!r}: must be a list of methods, {example}"
+                f"methods[{label!r}] = {variant!r}: must be a list of methods, {example}"
             )
     return sides
 
@@ -124,9 +124,9 @@ def examine(
         (before,) = outputs(judge, [everybody], probe.x)
         if not _finite(before):
             raise RunError("the global model's output is not finite")
-        for i, (label, job) in enumerate(jobs.items()):
+        for i, (label, setup) in enumerate(jobs.items()):
             watch(label, bool(options.pretrain) + i, stages)
-            found[label] = _side(job, start, case, pool, known, probe, before)
+            found[label] = _side(setup, start, case, pool, known, probe, before)
         watch("", stages, stages)
     shown = chosen[0] if options.client is None else options.client
     after = {label: made[chosen.index(shown)] for label, (_, made, _) in found.items() if made}
@@ -166,7 +166,7 @@ def _steps(case: Case, options: Options, chosen: list[int]) -> int:
 
 
 def _side(
-    job: Job,
+    setup: Setup,
     start: State,
     case: Case,
     pool: WorkerPool | None,
@@ -178,11 +178,11 @@ def _side(
     of the samples.
     """
     side: dict[str, Any] = {
-        "methods": [{"name": m.name, **m.model_dump(exclude_none=True)} for m in job.methods]
+        "methods": [{"name": m.name, **m.model_dump(exclude_none=True)} for m in setup.methods]
     }
     try:
-        local, together = local_round(job, start, case.federation, list(known), case.round, pool)
-        made = list(outputs(job, [*local, *([] if together is None else [together])], probe.x))
+        local, together = local_round(setup, start, case.federation, list(known), case.round, pool)
+        made = list(outputs(setup, [*local, *([] if together is None else [together])], probe.x))
         if (bad := next((i for i, out in enumerate(made) if not _finite(out)), None)) is not None:
             client = [*known, next(iter(known))][
                 bad
@@ -202,7 +202,7 @@ def _side(
     numbers = {
         **summary(known, probe, before, each),
         "accuracy_aggregated": None if averaged is None else accuracy(guesses(probe, averaged)),
-        "drift": drifts(start, local, trained(job.model)),
+        "drift": drifts(start, local, trained(setup.model)),
     }
     return side | {"diverged": None, **numbers}, each, averaged
 

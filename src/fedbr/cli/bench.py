@@ -9,13 +9,13 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 REPEATS = typer.Option(3, "--repeats", min=1, help="Timed repetitions.")
 STEPS = typer.Option(
     50, "--steps", min=1, help="Local steps of each of the two clients of the CNN."
 )
-METHODS = typer.Option([], "--methods", help="Stacks to time, such as: fedavg fedbr mixup+fedbr.")
+METHODS = typer.Option([], "--methods", help="Variants to time, such as: fedavg fedbr mixup+fedbr.")
 WORKLOAD = typer.Option(
     [],
     "--workload",
@@ -47,7 +47,10 @@ def bench(
         if name not in known:
             raise unknown("--workload", name, known)
     asked = (
-        [(stack.label, stack.build()) for stack in parse({"compare": compared(methods)}).compare]
+        [
+            (variant.label, variant.build())
+            for variant in parse({"compare": compared(methods)}).compare
+        ]
         if methods
         else []
     )
@@ -59,17 +62,19 @@ def bench(
         for name, work in works.items():
             if workload and name not in workload:
                 continue
-            stacks = asked or timing.usual(work)
+            variants = asked or timing.usual(work)
             ticks = work.clients * work.local_steps * work.rounds if work.lockstep else 1
-            task = progress.add_task(name, total=repeats * (len(stacks) + 1) * ticks)
-            loop, ratios = timing.measure(
-                work, repeats, stacks, lambda task=task: progress.advance(task)
-            )  # type: ignore[misc]
+            task = progress.add_task(name, total=repeats * (len(variants) + 1) * ticks)
+
+            def advance(task: TaskID = task) -> None:
+                progress.advance(task)
+
+            loop, ratios = timing.measure(work, repeats, variants, advance)
             found["workloads"][name] = _figures(str(work), loop, ratios)
             progress.stop_task(task)
             if not json_:
                 _show(found["workloads"][name], repeats)
-                if any(label == timing.RELEASED for label, _ in stacks):
+                if any(label == timing.RELEASED for label, _ in variants):
                     print(
                         "released sizes: the projector of the authors' code, 2d wide with d outputs for d features"
                     )
@@ -105,7 +110,7 @@ def _figures(about: str, loop: float, ratios: Any) -> dict[str, Any]:
     fedavg = next((ratio for ratio in ratios if ratio.name == "FedAvg"), None)
     rows = [
         {
-            "stack": r.name,
+            "variant": r.name,
             "seconds": r.seconds,
             "of_the_loop": r.median,
             "lowest": min(r.values),
@@ -118,7 +123,7 @@ def _figures(about: str, loop: float, ratios: Any) -> dict[str, Any]:
 
 
 def _show(figures: dict[str, Any], repeats: int) -> None:
-    width = max(len(name) for name in ("bare loop", *(row["stack"] for row in figures["rows"])))
+    width = max(len(name) for name in ("bare loop", *(row["variant"] for row in figures["rows"])))
     print(f"\n{figures['about']}; CPU seconds of a round, one thread, median of {repeats}")
     print(f"{'':<{width}} {'seconds':>9} {'of the loop':>12} {'of FedAvg':>10}")
     print(f"{'bare loop':<{width}} {figures['bare_seconds']:>9.3f} {1:>12.2f}")
@@ -126,5 +131,5 @@ def _show(figures: dict[str, Any], repeats: int) -> None:
         beside = f"{row['of_fedavg']:>10.2f}" if row["of_fedavg"] else f"{'':>10}"
         spread = f"   ({row['lowest']:.2f} to {row['highest']:.2f} of the loop)"
         print(
-            f"{row['stack']:<{width}} {row['seconds']:>9.3f} {row['of_the_loop']:>12.2f} {beside}{spread}"
+            f"{row['variant']:<{width}} {row['seconds']:>9.3f} {row['of_the_loop']:>12.2f} {beside}{spread}"
         )

@@ -270,9 +270,9 @@ def audit(
     from ..recipe import schema as config
 
     chosen = config.load(recipe, set_, methods)
-    for stack in chosen.compare:
-        found = listed(chosen, stack, data)
-        print(f"{stack.label}: what leaves a client")
+    for variant in chosen.compare:
+        found = listed(chosen, variant, data)
+        print(f"{variant.label}: what leaves a client")
         for item in found.items:
             size = f"{item.bytes:,} bytes" if item.bytes else ""
             print(f"  {item.when:<16} {item.what:<10} {size:>17}  {item.words}")
@@ -285,7 +285,7 @@ def audit(
 def _clients(recipe: Any, nodes: int | None) -> int:
     """Count the clients of a trial; refuse what cannot be trained before anything is started."""
     from ..flower.server import at_sites
-    from ..run.setup import federation, job
+    from ..run.setup import build_setup, federation
     from ..util.errors import InputError
 
     if at_sites(recipe):
@@ -294,8 +294,8 @@ def _clients(recipe: Any, nodes: int | None) -> int:
         )
     seed = recipe.train.seeds[0]
     clients = federation(recipe, seed)
-    for stack in recipe.compare:
-        job(recipe.of(stack), stack, clients, seed)
+    for variant in recipe.compare:
+        build_setup(recipe.of(variant), variant, clients, seed)
     if (nodes or 1) > (count := len(clients.train.parts)):
         raise InputError(f"--nodes {nodes}: between 1 and {count}, the number of clients")
     return count
@@ -307,9 +307,9 @@ def _show(results: Any, log: Path, said: int, elsewhere: bool) -> int:
     from .tables import show
 
     plan = [
-        results.run(stack, seed)
+        results.run(variant, seed)
         for seed in results.recipe.train.seeds
-        for stack in results.recipe.compare
+        for variant in results.recipe.compare
     ]
     if not all(run.finished for run in plan):
         if elsewhere:

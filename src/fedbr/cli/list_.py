@@ -84,16 +84,16 @@ def _sections() -> list[tuple[str, str, list[str]]]:
         ("[train]", config.TrainConfig, []),
         ("[metrics]", config.MetricsConfig, []),
     ]
-    stack = [
+    variant = [
         "label  its name in tables",
         "methods = []  in the order in which they act: names, or { name = ..., parameter = ... }: fedbr list methods",
         "train = { lr = ... }  its own lr, momentum or weight_decay instead of those of [train]",
-        "tuned = unset  whether its parameters were searched for; beside such stacks, reports mark those that were not",
+        "tuned = unset  whether its parameters were searched for; beside such variants, reports mark those that were not",
     ]
     return [
         (name, "keys of this section of a recipe", _fields(cls) + more)
         for name, cls, more in sections
-    ] + [("[[compare]]", "once for each side of the comparison", stack)]
+    ] + [("[[compare]]", "once for each side of the comparison", variant)]
 
 
 def _about(dataset: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""fedbr run: train every stack of a recipe, show progress, print the comparison."""
+"""fedbr run: train every variant of a recipe, show progress, print the comparison."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(
     fresh: bool = FRESH,
     log: list[str] = LOG,
 ) -> int:
-    """Train every stack of a recipe for every seed, and compare them.
+    """Train every variant of a recipe for every seed, and compare them.
 
     RECIPE is a shipped one (fedbr list recipes) or a TOML file.
     Started again with the same folder it resumes, to the bit.

@@ -65,7 +65,7 @@ def show_sweep(cases: Sequence[Case]) -> None:
                 ]
                 for t in case.trials
             ]
-            console.print(grid(["  stack", *keys, "held out %"], rows))
+            console.print(grid(["  variant", *keys, "held out %"], rows))
             counts = Counter(trial.label for trial in case.trials)
             console.print(
                 "Trials: " + ", ".join(f"{label} {count}" for label, count in counts.items())

@@ -13,7 +13,7 @@ from .device import autocast, default, moved
 from .fast.chain import Chain, Heard
 from .method import Batch, ClientContext, Method, soft_cross_entropy
 from .method import grad as grad_of
-from .model import CohortModel, FedModel
+from .model import Block, FedModel
 from .rng import layer_streams, stream
 from .samples import TrainData
 from .spec import CPU, Spec
@@ -21,7 +21,7 @@ from .wire import SHARED, Payload, Reply, State, Task
 
 
 @dataclass(frozen=True)
-class Job:
+class Setup:
     """Everything about a run that does not change, the same on every side."""
 
     methods: Sequence[Method]
@@ -36,28 +36,28 @@ class Job:
 
 Acting = Sequence[
     tuple[Method, ClientContext]
-]  # the methods in order, each with its view of the cohort
+]  # the methods in order, each with its view of the block
 
 
 def handle(
-    job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]
+    setup: Setup, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]
 ) -> list[tuple[Reply, Payload]]:
-    """Answer one cohort's tasks; return each client's reply and new state."""
+    """Answer one block's tasks; return each client's reply and new state."""
     if tasks[0].kind == "contribute":
         with at_its_place():
-            return [(_contribute(job, data, task), {}) for task in tasks]  # no state changes
-    spec = job.spec
+            return [(_contribute(setup, data, task), {}) for task in tasks]  # no state changes
+    spec = setup.spec
     layers = layer_streams(spec.seed, tasks[0].round, [task.client for task in tasks], spec.device)
     with at_its_place(), layers, default(spec.device):
-        return _train(job, data, tasks, states)
+        return _train(setup, data, tasks, states)
 
 
-def new_state(job: Job) -> Payload:
+def new_state(setup: Setup) -> Payload:
     """Return the state of a client that never trained."""
-    return {m.name: state for m in job.methods if (state := m.init_client(job.model))}
+    return {m.name: state for m in setup.methods if (state := m.init_client(setup.model))}
 
 
-def cohorts(tasks: Sequence[Task], states: Sequence[Payload], size: int) -> list[list[int]]:
+def blocks(tasks: Sequence[Task], states: Sequence[Payload], size: int) -> list[list[int]]:
     """Group tasks (by position) that can train together: same kind of task, same kind of state.
 
     Groups have at most ``size`` tasks and differ by one at most: a client left over would cost more
@@ -78,30 +78,30 @@ def cohorts(tasks: Sequence[Task], states: Sequence[Payload], size: int) -> list
     return found
 
 
-def _contribute(job: Job, data: TrainData, task: Task) -> Reply:
-    x, y = data.of(task.client, job.spec.dtype)
+def _contribute(setup: Setup, data: TrainData, task: Task) -> Reply:
+    x, y = data.of(task.client, setup.spec.dtype)
     payload = {
         m.name: m.contribute(
-            x, y, job.spec, stream(job.spec.seed, m.name, "contribute", task.round, task.client)
+            x, y, setup.spec, stream(setup.spec.seed, m.name, "contribute", task.round, task.client)
         )
-        for m in job.methods
+        for m in setup.methods
         if m.asks_clients and m.shares_in(task.round)
     }
     return Reply(task.client, len(x), {k: v for k, v in payload.items() if v})
 
 
 def _train(
-    job: Job, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]
+    setup: Setup, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]
 ) -> list[tuple[Reply, Payload]]:
-    spec, round = job.spec, tasks[0].round
+    spec, round = setup.spec, tasks[0].round
     clients = [t.client for t in tasks]
     received = moved(
-        tasks[0].payload | ({"model": job.model.weights()} if job.alone else {}), spec.device
+        tasks[0].payload | ({"model": setup.model.weights()} if setup.alone else {}), spec.device
     )
     states = [moved(state, spec.device) for state in states]
     start = received["model"]
-    local = CohortModel(job.model, start, len(tasks), len(spec.shape), spec.joint)
-    edited = {"model"} if any(m.edits for m in job.methods) else set()
+    local = Block(setup.model, start, len(tasks), len(spec.shape), spec.joint)
+    edited = {"model"} if any(m.edits for m in setup.methods) else set()
     optimizers = {
         name: SGD(list(params.values()), spec, name in edited)
         for name, params in local.groups.items()
@@ -139,7 +139,7 @@ def _train(
             shared=states[0].get(SHARED + method.name, {}),
         )
 
-    stack = [(m, context(m)) for m in job.methods]
+    stack = [(m, context(m)) for m in setup.methods]
     editors = [(m, ctx) for m, ctx in stack if m.edits]
 
     def follow(chain: Chain, batch: Batch) -> Tensor:
@@ -149,7 +149,7 @@ def _train(
 
     losses = list(_steps(local, stack, _batches(data, clients, round, spec), descend, follow, spec))
     uploads = {m.name: _unstack(up) for m, ctx in stack if (up := m.finish(ctx))}
-    if not job.alone:
+    if not setup.alone:
         uploads["model"] = _unstack(local.snapshot())
     for m, ctx in stack:
         if ctx.state.keys() != states[0].get(m.name, {}).keys():
@@ -159,7 +159,7 @@ def _train(
     memory = {m.name: _unstack(ctx.state) for m, ctx in stack if ctx.state}
     editors.clear()  # a context has descend, which has the editors, which have contexts: they would outlive the round
     metrics = _summary(
-        losses, local.snapshot() if job.alone else {}
+        losses, local.snapshot() if setup.alone else {}
     )  # weights that nobody else will see
     return [
         (
@@ -176,7 +176,7 @@ def _train(
 
 
 def _steps(
-    local: CohortModel,
+    local: Block,
     stack: Acting,
     batches: Iterator[Batch],
     descend: Callable[[Tensor], None],
@@ -216,7 +216,7 @@ def _steps(
         yield cross_entropy.detach(), loss.detach()
 
 
-def _forward(local: CohortModel, acting: Acting, batch: Batch) -> tuple[Tensor, Tensor]:
+def _forward(local: Block, acting: Acting, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the cross-entropy of a step and, with the methods' terms, the whole loss: [C] each."""
     probes = [(ctx, p) for method, ctx in acting if (p := method.probe(ctx, batch)) is not None]
     out, *probed = local.outputs([batch.x, *(p for _, p in probes)])

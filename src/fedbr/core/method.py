@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ..util.errors import InputError
 from ..util.validation import explain
-from .model import CohortModel, FedModel, Output
+from .model import Block, FedModel, Output
 from .spec import Spec
 from .wire import Reply, State
 
@@ -40,12 +40,12 @@ class Batch:
 
 @dataclass
 class ClientContext:
-    """All that a method may see on the clients of a cohort during one round."""
+    """All that a method may see on the clients of a block during one round."""
 
     clients: Tensor  # [C], who trains
     round: int
     spec: Spec
-    model: CohortModel
+    model: Block
     global_params: State
     rngs: Sequence[np.random.Generator]  # one stream per client, the method's own: see draw
     descend: Callable[..., None]  # descend(loss [C], group): the only place where weights change
@@ -311,7 +311,7 @@ def _returns(node: ast.AST) -> bool:
     return any(isinstance(n, ast.Return | ast.Raise) or _returns(n) for n in inner)
 
 
-def check_stack(methods: Sequence[Method]) -> None:
+def check_methods(methods: Sequence[Method]) -> None:
     """Refuse what cannot be combined, with the reason."""
     for m in methods:
         if not isinstance(m, Method):

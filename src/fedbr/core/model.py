@@ -1,4 +1,4 @@
-"""The one model shape that every method can rely on, and the models of a whole cohort."""
+"""The one model shape that every method can rely on, and the models of a whole block."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class FedModel(nn.Module):
         return classes
 
 
-class CohortModel:
+class Block:
     """The models of C clients: every weight has a leading client axis, one call runs all."""
 
     def __init__(

@@ -8,22 +8,24 @@ from typing import Any
 import torch
 
 from ..util.errors import Diverged, RunError, at_its_place
-from .client import Job
+from .client import Setup
 from .method import Method, ServerContext
 from .rng import stream
 from .wire import SHARED, Payload, Reply, State, Task
 
 
 class Server:
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
         # As they come out of a message, in which nothing lies turned: last bits of products depend
         # on it.
         plain = torch.contiguous_format
         self.params: State = {
-            k: v.clone(memory_format=plain) for k, v in job.model.weights().items()
+            k: v.clone(memory_format=plain) for k, v in setup.model.weights().items()
         }
-        self.state: Payload = {m.name: m.init_server(job.model, job.spec) for m in job.methods}
+        self.state: Payload = {
+            m.name: m.init_server(setup.model, setup.spec) for m in setup.methods
+        }
         self.shared: Payload = {}
         self.made: dict[str, int] = {}  # shared section -> the round in which it was made
         self.holds: dict[int, dict[str, int]] = {}  # client -> what it holds, as in ``made``
@@ -31,18 +33,18 @@ class Server:
 
     def contribute_tasks(self, round: int, clients: Sequence[int]) -> list[Task]:
         """Ask clients for their contributions, if some method wants them now."""
-        wanted = any(m.asks_clients and m.shares_in(round) for m in self.job.methods)
+        wanted = any(m.asks_clients and m.shares_in(round) for m in self.setup.methods)
         return [Task("contribute", client, round) for client in clients] if wanted else []
 
     def absorb_contributions(self, round: int, replies: Sequence[Reply]) -> None:
         """Make what every client receives."""
-        for m in self.job.methods:
+        for m in self.setup.methods:
             if not m.shares_in(round):
                 continue
             parts = [r.payload[m.name] for r in replies if m.name in r.payload]
             with at_its_place():
                 section = m.share(
-                    parts, self.job.spec, stream(self.job.spec.seed, m.name, "share", round)
+                    parts, self.setup.spec, stream(self.setup.spec.seed, m.name, "share", round)
                 )
             if section:
                 self.shared[SHARED + m.name] = section
@@ -52,8 +54,8 @@ class Server:
         """Send the model, the methods' sections, and the shared data to those who do not have it
         yet.
         """
-        payload = {} if self.job.alone else {"model": self.params}
-        payload |= {m.name: s for m in self.job.methods if (s := m.broadcast(self.state[m.name]))}
+        payload = {} if self.setup.alone else {"model": self.params}
+        payload |= {m.name: s for m in self.setup.methods if (s := m.broadcast(self.state[m.name]))}
         tasks = []
         for client in clients:
             holds = self.holds.get(client, {})
@@ -71,7 +73,7 @@ class Server:
         for reply in replies:
             self._check(round, reply)
             self.last[reply.client] = round
-        if self.job.alone:
+        if self.setup.alone:
             return
         weights = self._weights(replies)
         new = {key: self._average(key, weights, replies) for key in self.params}
@@ -79,19 +81,19 @@ class Server:
             bool(value.isfinite().all()) for value in new.values()
         ):  # then one of theirs is not, or overflows
             self._blame(round, replies, new)
-        ctx = ServerContext(round, self.job.spec, replies, weights, self.params, new)
-        for m in self.job.methods:
+        ctx = ServerContext(round, self.setup.spec, replies, weights, self.params, new)
+        for m in self.setup.methods:
             with at_its_place():
                 m.update_server(self.state[m.name], ctx)
         self.params = ctx.new_params
 
     def models(self, states: Mapping[int, Payload]) -> State | list[State]:
         """Return what to test: the global model, or each client's own where a method keeps one."""
-        for m in self.job.methods:
+        for m in self.setup.methods:
             if type(m).personal is not Method.personal:
                 own = {client: m.personal(state[m.name]) for client, state in states.items()}
                 return [
-                    own.get(client) or self.params for client in range(self.job.spec.num_clients)
+                    own.get(client) or self.params for client in range(self.setup.spec.num_clients)
                 ]
         return self.params
 
@@ -111,9 +113,9 @@ class Server:
     def restore(self, header: dict[str, Any], payloads: dict[str, Payload]) -> None:
         """Go on from a snapshot."""
         self.params, self.shared = payloads["server"]["model"], payloads["shared"]
-        if lost := [m.name for m in self.job.methods if m.name not in payloads["methods"]]:
+        if lost := [m.name for m in self.setup.methods if m.name not in payloads["methods"]]:
             raise RunError(f"the checkpoint lacks what the server remembers for {', '.join(lost)}")
-        self.state = {m.name: payloads["methods"][m.name] for m in self.job.methods}
+        self.state = {m.name: payloads["methods"][m.name] for m in self.setup.methods}
         self.made, self.holds, self.last = (
             header["made"],
             dict(header["holds"]),
@@ -127,7 +129,7 @@ class Server:
         if reply.metrics.get("bad_weights"):
             raise Diverged(round, reply.client, "a weight is not finite after local training")
         model = reply.payload.get("model", {})
-        for key, old in ({} if self.job.alone else self.params).items():
+        for key, old in ({} if self.setup.alone else self.params).items():
             if key not in model or model[key].shape != old.shape:
                 raise RunError(
                     f"round {round}, client {reply.client}: the reply has no {key} of shape {list(old.shape)}"
@@ -143,11 +145,11 @@ class Server:
         raise Diverged(round, replies[0].client, f"{key} is not finite after averaging")
 
     def _weights(self, replies: Sequence[Reply]) -> list[float]:
-        for m in self.job.methods:
+        for m in self.setup.methods:
             if (weights := m.weigh(self.state[m.name], replies)) is not None:
                 chosen: list[float] = weights.tolist()
                 return chosen
-        sizes = [r.num_examples if self.job.spec.aggregate == "samples" else 1 for r in replies]
+        sizes = [r.num_examples if self.setup.spec.aggregate == "samples" else 1 for r in replies]
         return [size / sum(sizes) for size in sizes]
 
     def _average(

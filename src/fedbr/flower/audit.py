@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..core.wire import Payload, State, nbytes
 from ..methods import METHODS
-from ..recipe.schema import Recipe, Stack
+from ..recipe.schema import Recipe, Variant
 from ..run import setup as assembly
 from .rehearsal import rehearse
 from .server import check
@@ -41,14 +41,14 @@ class Audit:
     kept: int
 
 
-def audit(recipe: Recipe, stack: Stack, data: str = "") -> Audit:
-    """List what one client of a stack reveals; the sizes are those of a rehearsal with made-up
+def audit(recipe: Recipe, variant: Variant, data: str = "") -> Audit:
+    """List what one client of a variant reveals; the sizes are those of a rehearsal with made-up
     samples.
     """
     check(recipe)
     seed = recipe.train.seeds[0]
     clients = _like(recipe, data) if data else assembly.federation(recipe, seed)
-    seen = rehearse(assembly.job(recipe.of(stack), stack, clients, seed))
+    seen = rehearse(assembly.build_setup(recipe.of(variant), variant, clients, seed))
     contributed = [
         Item("before training" if when == 0 else "each round", *section)
         for when, payload in seen.contributed.items()

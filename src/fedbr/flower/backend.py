@@ -16,7 +16,7 @@ from torch import Tensor
 from ..backends.base import LocalBackend
 from ..backends.memory import ClientMemory
 from ..core import wire
-from ..core.client import Job
+from ..core.client import Setup
 from ..core.evaluation import Exam, Piece
 from ..core.samples import Samples
 from ..core.wire import Payload, Reply, Task
@@ -49,19 +49,19 @@ class FlowerBackend:
 
     def __init__(
         self,
-        job: Job,
+        setup: Setup,
         roster: Roster,
         order: Mapping[str, Any],
         sizes: Sequence[int],
         tests: Sequence[Samples],
         examiner: LocalBackend | None,
     ) -> None:
-        self.job, self.roster, self.order, self.sizes = job, roster, order, sizes
+        self.setup, self.roster, self.order, self.sizes = setup, roster, order, sizes
         self.examiner = examiner  # without one, the nodes test
         self.tests = self._tests = tests
         self.states = ClientMemory()
         self.shared: Payload = {}
-        self.expected: Rehearsal = rehearse(job)
+        self.expected: Rehearsal = rehearse(setup)
         self._patient = True  # all nodes get a chance to appear before the first round
         self._counts: dict[
             tuple[int, int], int
@@ -294,7 +294,7 @@ class FlowerBackend:
         )
         for node, some in by_node.items():
             self._count(node, some, answers.get(node, "no answer in time"))
-        counts = torch.zeros(len(asked), self.job.spec.num_classes, dtype=torch.int64)
+        counts = torch.zeros(len(asked), self.setup.spec.num_classes, dtype=torch.int64)
         for row, piece in zip(counts, asked, strict=True):
             row[0] = self._counts.get(piece[:2], 0)
         return counts

@@ -219,17 +219,19 @@ def follow(processes: Processes, folder: ResultFolder, watch: Watch) -> None:
     began.
     """
     seen: dict[tuple[str, int], int] = {}
-    plan = [(stack, seed) for seed in folder.recipe.train.seeds for stack in folder.recipe.compare]
+    plan = [
+        (variant, seed) for seed in folder.recipe.train.seeds for variant in folder.recipe.compare
+    ]
     while True:
         over = processes.running[RUN].poll() is not None
-        for stack, seed in plan:
-            lines = folder.run(stack, seed).lines()
-            if lines and (stack.label, seed) not in seen:
-                watch(stack.label, seed, None)
-            for line in lines[seen.get((stack.label, seed), 0) :]:
-                watch(stack.label, seed, line)
+        for variant, seed in plan:
+            lines = folder.run(variant, seed).lines()
+            if lines and (variant.label, seed) not in seen:
+                watch(variant.label, seed, None)
+            for line in lines[seen.get((variant.label, seed), 0) :]:
+                watch(variant.label, seed, line)
             if lines:
-                seen[stack.label, seed] = len(lines)
+                seen[variant.label, seed] = len(lines)
         if over:
             log, code = processes.logs[RUN], processes.running[RUN].returncode
             processes.stop(RUN)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..backends.base import LocalBackend
-from ..core.client import cohorts, new_state
+from ..core.client import blocks, new_state
 from ..core.evaluation import Piece
 from ..core.wire import Payload, Reply, Task
 from ..util.errors import InputError
@@ -103,7 +103,7 @@ def _run(
     files: StateFiles,
     base: dict[str, Any],
 ) -> Blobs:
-    """Let the node's clients answer their tasks, cohort by cohort."""
+    """Let the node's clients answer their tasks, block by block."""
     asked = {int(client): int(last) for client, last in order["tasks"]}
     base |= {"round": order["round"], "experiment": order["experiment"], "kind": order["kind"]}
     if strangers := asked.keys() - set(settings.clients):
@@ -142,12 +142,12 @@ def _shared(order: Mapping[str, Any], blobs: Blobs, files: StateFiles) -> Payloa
 def _answers(
     desk: LocalBackend, tasks: Sequence[Task], files: StateFiles, settings: NodeSettings
 ) -> tuple[list[Reply], dict[str, str]]:
-    """Train cohort by cohort; a client's reply counts only once its memory is on disk."""
+    """Train block by block; a client's reply counts only once its memory is on disk."""
     replies: list[Reply] = []
     failed: dict[str, str] = {}
     # All clients remember the same things. Who trains together is decided among all, as in fedbr
     # run.
-    together = cohorts(tasks, [{} for _ in tasks], desk.cohort)
+    together = blocks(tasks, [{} for _ in tasks], desk.block_size)
     for start in range(0, len(together), settings.workers):
         group: list[Task] = []
         places: list[list[int]] = []
@@ -165,7 +165,7 @@ def _answers(
                     group.append(ready)
         try:
             done = desk.run(group, [p for p in places if p]) if group else []
-        except Exception as error:  # of these cohorts; the others may be well
+        except Exception as error:  # of these blocks; the others may be well
             log.exception("clients %s", ranges(task.client for task in group))
             failed |= {str(task.client): explain(error) for task in group}
             continue
@@ -182,7 +182,7 @@ def _answers(
 
 def _remembering(desk: LocalBackend, task: Task, files: StateFiles, anew: bool) -> Task | None:
     """Give a client the memory that the server counts on; None if it is lost."""
-    if task.kind != "train" or not task.last or not new_state(desk.job):
+    if task.kind != "train" or not task.last or not new_state(desk.setup):
         return task
     state = files.load(task.client, task.last)
     if state is not None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..backends.serial import SerialBackend
-from ..core.client import Job
+from ..core.client import Setup
 from ..core.rng import stream
 from ..core.samples import Samples, TrainData
 from ..core.server import Server
@@ -29,15 +29,15 @@ class Rehearsal:
     remembered: Payload
 
 
-def rehearse(job: Job) -> Rehearsal:
+def rehearse(setup: Setup) -> Rehearsal:
     """Let one client that never existed do one step; the shapes are those of a real one."""
-    spec = replace(job.spec, local_steps=1, device=CPU, amp=False)
+    spec = replace(setup.spec, local_steps=1, device=CPU, amp=False)
     rng = stream(spec.seed, "rehearsal")
     x = torch.from_numpy(rng.random((SAMPLES, *spec.shape), dtype=np.float32))
     y = torch.arange(SAMPLES) % spec.num_classes
     data = TrainData(Samples(x, y), {0: np.arange(SAMPLES)}, spec.num_classes)
-    job = Job(job.methods, job.model, spec)
-    server, backend = Server(job), SerialBackend(job, data, [], 1)
+    setup = Setup(setup.methods, setup.model, spec)
+    server, backend = Server(setup), SerialBackend(setup, data, [], 1)
     contributed: dict[int, Payload] = {}
     with one_thread():
         for when in (0, 1):

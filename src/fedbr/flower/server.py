@@ -18,10 +18,10 @@ from .. import __version__
 from ..backends.base import Backend
 from ..backends.memory import ClientMemory
 from ..backends.serial import SerialBackend
-from ..core.client import Job
+from ..core.client import Setup
 from ..core.method import Method
 from ..data import Federation
-from ..recipe.schema import Recipe, Stack
+from ..recipe.schema import Recipe, Variant
 from ..report.files import write_csv
 from ..run import setup as assembly
 from ..run.folder import ResultFolder, RunFolder, dump
@@ -45,7 +45,7 @@ def serve(
     fresh: bool = False,
     watch: Watch = lambda *_: None,
 ) -> Line:
-    """Train every stack of a recipe for every seed on the nodes; go on where an earlier call
+    """Train every variant of a recipe for every seed on the nodes; go on where an earlier call
     stopped.
     """
     check(recipe)
@@ -54,9 +54,9 @@ def serve(
         exits.callback(write_csv, out)
         exits.callback(folder.summarise)
         plan = [
-            (stack, seed, folder.run(stack, seed))
+            (variant, seed, folder.run(variant, seed))
             for seed in recipe.train.seeds
-            for stack in recipe.compare
+            for variant in recipe.compare
         ]
         if all(this.finished for *_, this in plan):
             return folder.results()
@@ -68,15 +68,15 @@ def serve(
         }
         roster = Roster(carrier, settings, order)
         clients = lru_cache(maxsize=1)(_federations(roster, recipe, out))
-        for stack, seed, this in plan:
-            watch(stack.label, seed, None)
+        for variant, seed, this in plan:
+            watch(variant.label, seed, None)
             for line in this.lines():
-                watch(stack.label, seed, line)
+                watch(variant.label, seed, line)
             if not this.finished:
                 done, rounds = len(this.lines()), recipe.train.rounds
-                log.info("%s, seed %d: %d of %d rounds are done", stack.label, seed, done, rounds)
-                engine = _Engine(roster, recipe, stack, seed, this)
-                play(recipe, stack, seed, clients(seed), this, None, watch, engine.connect)
+                log.info("%s, seed %d: %d of %d rounds are done", variant.label, seed, done, rounds)
+                engine = _Engine(roster, recipe, variant, seed, this)
+                play(recipe, variant, seed, clients(seed), this, None, watch, engine.connect)
                 engine.close()
                 folder.summarise()
     return folder.results()
@@ -84,11 +84,11 @@ def serve(
 
 def check(recipe: Recipe) -> None:
     """Refuse what makes no sense on a real federation."""
-    for stack in recipe.compare:
-        for method in stack.build():
+    for variant in recipe.compare:
+        for method in variant.build():
             if method.alone or type(method).personal is not Method.personal:
                 raise InputError(
-                    f"compare[{stack.label}]: with {method.name!r} every client keeps a model of its own and nothing "
+                    f"compare[{variant.label}]: with {method.name!r} every client keeps a model of its own and nothing "
                     "is sent; a federation has nothing to do: use fedbr run"
                 )
     if at_sites(recipe):
@@ -115,12 +115,12 @@ class _Engine:
     """Makes the backend of one run."""
 
     def __init__(
-        self, roster: Roster, recipe: Recipe, stack: Stack, seed: int, folder: RunFolder
+        self, roster: Roster, recipe: Recipe, variant: Variant, seed: int, folder: RunFolder
     ) -> None:
-        self.roster, self.recipe, self.stack, self.seed, self.folder = (
+        self.roster, self.recipe, self.variant, self.seed, self.folder = (
             roster,
             recipe,
-            stack,
+            variant,
             seed,
             folder,
         )
@@ -128,9 +128,9 @@ class _Engine:
 
     def connect(
         self,
-        job: Job,
+        setup: Setup,
         clients: Federation,
-        cohort: int,
+        block_size: int,
         _: None,
         evaluate_samples: int | None,
         memory: ClientMemory,
@@ -143,16 +143,16 @@ class _Engine:
             **self.roster.order,
             **common,
             "experiment": self._name(),
-            "stack": self.recipe.compare.index(self.stack),
+            "variant": self.recipe.compare.index(self.variant),
             "seed": self.seed,
-            "cohort": cohort,
+            "block_size": block_size,
             "clients": len(clients.train.parts),
         }
         tests = [*clients.tests, *clients.some_tests(evaluate_samples, self.seed)]
         examiner = (
-            None if isinstance(clients, Sites) else SerialBackend(job, clients.train, tests, 1)
+            None if isinstance(clients, Sites) else SerialBackend(setup, clients.train, tests, 1)
         )
-        self.backend = FlowerBackend(job, self.roster, order, clients.sizes, tests, examiner)
+        self.backend = FlowerBackend(setup, self.roster, order, clients.sizes, tests, examiner)
         return self.backend
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class _Engine:
         start.
         """
         if (known := self.folder.info.get("experiment")) is None:
-            text = f"{self.recipe.to_toml()} {self.stack.label} {self.seed} {time.time_ns()}"
+            text = f"{self.recipe.to_toml()} {self.variant.label} {self.seed} {time.time_ns()}"
             known = sha256(text.encode()).hexdigest()[:16]
             self.folder.note(experiment=known)
         return str(known)

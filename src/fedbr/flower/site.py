@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from .. import __version__
-from ..backends.base import Answers, Cohort, LocalBackend
+from ..backends.base import Answers, LocalBackend, Work
 from ..backends.memory import ClientMemory
 from ..backends.pool import PoolBackend, WorkerPool
 from ..backends.serial import SerialBackend
-from ..core.client import Job
+from ..core.client import Setup
 from ..core.evaluation import Exam
 from ..core.samples import Index, Samples, TrainData
 from ..data import Federation
@@ -29,7 +29,7 @@ from ..data.partition import effective_classes, grouped
 from ..data.shrinking import shrunk
 from ..data.sources import own
 from ..recipe.schema import Recipe, parse
-from ..run.setup import federation, job
+from ..run.setup import build_setup, federation
 from ..util.errors import InputError
 from .node import NodeSettings
 from .sites import stub
@@ -39,28 +39,28 @@ class Held(ClientMemory):
     """Memory of the clients of one message, which goes to files of the node by itself."""
 
     def spill(self) -> None:
-        """Keep it here: each cohort is written and dropped as soon as it is done."""
+        """Keep it here: each block is written and dropped as soon as it is done."""
 
 
 class Crew(PoolBackend):
     """Processes of a node, which stay from message to message as long as none of them fails."""
 
     def __init__(
-        self, this: Job, data: TrainData, tests: Sequence[Samples], cohort: int, workers: int
+        self, this: Setup, data: TrainData, tests: Sequence[Samples], block_size: int, workers: int
     ) -> None:
         pool = _pool(workers)
         with _dropped(pool):
-            super().__init__(this, data, tests, cohort, pool, Held())
+            super().__init__(this, data, tests, block_size, pool, Held())
 
     def test(self, exams: Sequence[Exam]) -> list[Tensor]:
         with _dropped(self.pool):
             return super().test(exams)
 
-    def _answer(self, work: Sequence[Cohort]) -> Sequence[Answers]:
+    def _answer(self, work: Sequence[Work]) -> Sequence[Answers]:
         workers = len(self.pool.processes)
-        if self.pool is not _pool(workers):  # some cohort before this one failed
+        if self.pool is not _pool(workers):  # some block before this one failed
             self.pool = _pool(workers)
-            self.pool.prepare(self.job, self.data, self.tests)
+            self.pool.prepare(self.setup, self.data, self.tests)
         with _dropped(self.pool):
             return super()._answer(work)
 
@@ -83,10 +83,10 @@ class RecipeSite:
     def desk(self, order: Mapping[str, Any]) -> LocalBackend:
         """Make who trains."""
         recipe, seed = parse(order["recipe"]), int(order["seed"])
-        stack = recipe.compare[int(order["stack"])]
+        variant = recipe.compare[int(order["variant"])]
         clients = _federation(recipe.to_toml(), seed)
-        this = job(recipe.of(stack), stack, clients, seed)
-        return _desk(this, clients.train, [], int(order["cohort"]), self.settings.workers)
+        this = build_setup(recipe.of(variant), variant, clients, seed)
+        return _desk(this, clients.train, [], int(order["block_size"]), self.settings.workers)
 
 
 class OwnSite:
@@ -122,7 +122,7 @@ class OwnSite:
     def desk(self, order: Mapping[str, Any]) -> LocalBackend:
         """Make who trains and tests; classes have the numbers that the server gave them."""
         recipe, seed, common = parse(order["recipe"]), int(order["seed"]), order["common"]
-        stack, count = recipe.compare[int(order["stack"])], int(order["clients"])
+        variant, count = recipe.compare[int(order["variant"])], int(order["clients"])
         source, content = self._source(recipe)
         if order["content"] != content:
             raise InputError("data: other samples than when this node was asked about them")
@@ -133,12 +133,12 @@ class OwnSite:
         number = torch.tensor([common["classes"].index(name) for name in _names(source)])
         train, test = (replace(s, y=number[s.y]) for s in (source.train, source.test))
         everyone = stub(common, recipe.data, count)
-        this = job(recipe.of(stack), stack, everyone, seed)
+        this = build_setup(recipe.of(variant), variant, everyone, seed)
         parts, tests = self._parts(replace(source, train=train, test=test))
         data = TrainData(train, parts, everyone.num_classes)
         nothing = test.only(np.zeros(len(test), dtype=bool))
         exams = [tests.get(client, nothing) for client in range(count)]
-        return _desk(this, data, exams, int(order["cohort"]), self.settings.workers)
+        return _desk(this, data, exams, int(order["block_size"]), self.settings.workers)
 
     def _source(self, recipe: Recipe) -> tuple[Source, str]:
         path, options = self.settings.data, recipe.data
@@ -172,11 +172,11 @@ def site_of(settings: NodeSettings) -> RecipeSite | OwnSite:
 
 
 def _desk(
-    this: Job, data: TrainData, tests: Sequence[Samples], cohort: int, workers: int
+    this: Setup, data: TrainData, tests: Sequence[Samples], block_size: int, workers: int
 ) -> LocalBackend:
     if workers == 1:
-        return SerialBackend(this, data, tests, cohort, Held())
-    return Crew(this, data, tests, cohort, workers)
+        return SerialBackend(this, data, tests, block_size, Held())
+    return Crew(this, data, tests, block_size, workers)
 
 
 @lru_cache(maxsize=1)

@@ -141,7 +141,7 @@ def definitions(own_tests: bool) -> dict[str, str]:
         "training data; null if none of them is in the test set"
     )
     return {
-        "model": "the global model; for a stack that keeps each client's own (local), that one in its place, and then "
+        "model": "the global model; for a variant that keeps each client's own (local), that one in its place, and then "
         "accuracy is the mean over clients",
         "accuracy": "accuracy of the global model after aggregation, "
         + ("mean over all test sets" if own_tests else "on the common held-out test set"),
@@ -153,9 +153,9 @@ def definitions(own_tests: bool) -> dict[str, str]:
         "accuracy.final": "accuracy after the last round",
         "accuracy.best": "accuracy of the best evaluated round",
         "accuracy.worst_top5": f"mean of the {BEST_ROUNDS} best rounds of accuracy_worst",
-        "speed-up": "mean rounds to the target of FedAvg (or of the first stack) divided by the stack's own, over the "
+        "speed-up": "mean rounds to the target of FedAvg (or of the first variant) divided by the variant's own, over the "
         "same seeds; a run that never reaches it counts with all its rounds, which makes the ratio a bound: > if only "
-        "FedAvg has such runs, < if only the stack has, ~ if both have",
+        "FedAvg has such runs, < if only the variant has, ~ if both have",
         "rounds_to": "first round whose accuracy is at least the target; null if none is",
         "loss": "cross-entropy of the batches that clients trained on, without the methods' own terms; mean over "
         "clients and local steps",

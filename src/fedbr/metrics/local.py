@@ -49,19 +49,19 @@ def local_bias(
     """Test every model of a round, and what the server made of them, on all test sets together;
     compare the updates.
     """
-    job, models = server.job, local_models(clients, server, replies)
-    together = [] if job.alone else [server.params]
-    tables = confusions(clients, [*models, *together], sets, job.spec.num_classes)
+    setup, models = server.setup, local_models(clients, server, replies)
+    together = [] if setup.alone else [server.params]
+    tables = confusions(clients, [*models, *together], sets, setup.spec.num_classes)
     local = tables[: len(models)]
     known = seen_and_unseen(label_mix, sizes, [r.client for r in replies])
-    start = None if job.alone else tasks[0].payload["model"]
+    start = None if setup.alone else tasks[0].payload["model"]
     return {
         "accuracy_local": mean([accuracy(table) for table in local]),
-        "bias": {"accuracy_aggregated": None if job.alone else accuracy(tables[-1])}
+        "bias": {"accuracy_aggregated": None if setup.alone else accuracy(tables[-1])}
         | mean_of(
             [leaning(table, own.seen, own.unseen) for table, own in zip(local, known, strict=True)]
         )
-        | drifts(start, models, trained(job.model)),
+        | drifts(start, models, trained(setup.model)),
     }
 
 

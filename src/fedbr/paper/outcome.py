@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..recipe.schema import Recipe, Stack
+from ..recipe.schema import Recipe, Variant
 from ..report.statistics import Paired, paired
 from ..report.tables import Figure
 from ..run.folder import ResultFolder
@@ -45,7 +45,7 @@ def outcome(table: PaperTable, index: int, scaled: Scaled, folder: Path) -> Outc
     """Put our figures beside the paper's."""
     results = ResultFolder(folder, scaled.recipe)
     part, recipe = scaled.part, scaled.recipe
-    runs = {stack.label: _runs(results, stack) for stack in recipe.compare}
+    runs = {variant.label: _runs(results, variant) for variant in recipe.compare}
     base = runs.get(table.base, {})
     values = {
         label: [
@@ -96,11 +96,11 @@ def _title(column: str, targets: Sequence[float]) -> str:
 Rounds = list[dict[str, Any]]
 
 
-def _runs(results: ResultFolder, stack: Stack) -> dict[int, Rounds]:
+def _runs(results: ResultFolder, variant: Variant) -> dict[int, Rounds]:
     """Read the rounds of every seed; one that diverged has none."""
     found = {}
     for seed in results.recipe.train.seeds:
-        folder = results.run(stack, seed)
+        folder = results.run(variant, seed)
         found[seed] = [] if "diverged_at" in folder.info else folder.lines()
     return found
 

@@ -47,7 +47,7 @@ class Scaled:
     @property
     def untuned(self) -> set[str]:
         """Rows whose parameters nobody searched for in this setting."""
-        return {stack.label for stack in self.recipe.compare if stack.tuned is False}
+        return {variant.label for variant in self.recipe.compare if variant.tuned is False}
 
 
 def parse_seeds(text: str | None) -> list[int] | None:
@@ -148,17 +148,17 @@ def _scaled(
     return Scaled(part, ours, [*_shortfall(ours.data), *_changes(theirs, ours)], why)
 
 
-def _mark(stacks: Sequence[dict[str, Any]], tuned: set[str], common: set[str]) -> None:
+def _mark(variants: Sequence[dict[str, Any]], tuned: set[str], common: set[str]) -> None:
     """Where the parameters of some methods were searched for, mark whose were and whose not, but
     for what all have.
     """
     having = [
-        {m["name"] for m in stack["methods"] if METHODS[m["name"]].model_fields} - common
-        for stack in stacks
+        {m["name"] for m in variant["methods"] if METHODS[m["name"]].model_fields} - common
+        for variant in variants
     ]
     if any(names & tuned for names in having):
-        for stack, names in zip(stacks, having, strict=True):
-            stack |= {"tuned": names <= tuned} if names else {}
+        for variant, names in zip(variants, having, strict=True):
+            variant |= {"tuned": names <= tuned} if names else {}
 
 
 def _missing(options: Mapping[str, Any], overrides: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a table: a stack, and what the paper has for it in every part."""
+    """One row of a table: a variant, and what the paper has for it in every part."""
 
     label: str
     methods: Sequence[Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import tomllib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from importlib import resources
@@ -16,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from .. import methods as method_table
 from .. import models as model_table
-from ..core.method import Method, check_stack
+from ..core.method import Method, check_methods
 from ..data import DATASETS, PARTITIONS, DataOptions
 from ..data.partition import CLIENTS
 from ..util.errors import InputError, unknown
@@ -103,16 +104,32 @@ class TrainConfig(Section):
         description="samples of each test set, but all of them in the last round; default: always all",
     )
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_as_list)] = Field(
-        [0], min_length=1, description="one run of every stack for each"
+        [0], min_length=1, description="one run of every variant for each"
     )
-    cohort: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="clients that train together"
+    clients_at_once: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="clients that train as one tensor program"
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="precision")
     device: str = Field("auto", description="'cpu', 'cuda', ...; auto: a GPU if there is one")
     amp: bool = Field(
         False, description="compute in bfloat16 where that is safe; weights stay as they are"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, values: Any) -> Any:
+        """Read the key that older recipes have for ``clients_at_once``."""
+        if not isinstance(values, dict) or "cohort" not in values:
+            return values
+        if "clients_at_once" in values:
+            raise InputError("train.cohort: is called train.clients_at_once now; give one of them")
+        if not _as_stored.get():
+            warnings.warn(
+                "train.cohort is called train.clients_at_once now", RuntimeWarning, stacklevel=2
+            )
+        return {k: v for k, v in values.items() if k != "cohort"} | {
+            "clients_at_once": values["cohort"]
+        }
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -137,14 +154,14 @@ class MetricsConfig(Section):
 
 
 class Own(Section):
-    """What a stack may have of its own instead of the recipe's [train]: what one tunes."""
+    """What a variant may have of its own instead of the recipe's [train]: what one tunes."""
 
     lr: float | None = Field(None, gt=0)
     momentum: float | None = Field(None, ge=0, lt=1)
     weight_decay: float | None = Field(None, ge=0)
 
 
-class Stack(Section):
+class Variant(Section):
     """One side of a comparison: a label and the methods in the order in which they act."""
 
     label: str = Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]+$")
@@ -162,7 +179,7 @@ class Stack(Section):
             return values
         if not values.get("label"):
             raise InputError(
-                "compare: every stack has a label, such as: [[compare]] label = 'FedBR' methods = ['fedbr']"
+                "compare: every variant has a label, such as: [[compare]] label = 'FedBR' methods = ['fedbr']"
             )
         if isinstance(values.get("methods", []), str | dict):
             raise InputError(
@@ -184,7 +201,7 @@ class Stack(Section):
                 )
                 tables.append({"name": name, **method.model_dump(mode="json", exclude_none=True)})
                 built.append(method)
-        check_stack(built)
+        check_methods(built)
         return values | {"methods": tables}
 
     @property
@@ -200,10 +217,10 @@ class Stack(Section):
         ]
 
 
-def _stacks(value: Any) -> Any:
+def _variants(value: Any) -> Any:
     if isinstance(value, dict):
         raise InputError(
-            "compare: one table where a list is wanted; write [[compare]], once for every stack"
+            "compare: one table where a list is wanted; write [[compare]], once for every variant"
         )
     return value
 
@@ -222,15 +239,15 @@ class Recipe(Section):
     model: ModelConfig = Field(default_factory=ModelConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
     metrics: MetricsConfig = Field(default_factory=MetricsConfig)
-    compare: Annotated[list[Stack], BeforeValidator(_stacks)] = []
+    compare: Annotated[list[Variant], BeforeValidator(_variants)] = []
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if not self.compare:
             raise InputError(
-                "compare: at least one stack, such as: [[compare]] label = 'FedAvg' methods = []"
+                "compare: at least one variant, such as: [[compare]] label = 'FedAvg' methods = []"
             )
-        labels = [stack.label for stack in self.compare]
+        labels = [variant.label for variant in self.compare]
         if len(set(labels)) < len(labels):
             raise InputError(f"compare: a label is there twice among {', '.join(labels)}")
         if (
@@ -243,19 +260,19 @@ class Recipe(Section):
             )
         return self
 
-    def of(self, stack: Stack) -> Recipe:
-        """Return the recipe with what a stack has of its own."""
-        if stack.train is None:
+    def of(self, variant: Variant) -> Recipe:
+        """Return the recipe with what a variant has of its own."""
+        if variant.train is None:
             return self
         return self.model_copy(
             update={
-                "train": self.train.model_copy(update=stack.train.model_dump(exclude_none=True))
+                "train": self.train.model_copy(update=variant.train.model_dump(exclude_none=True))
             }
         )
 
-    def code(self, stack: Stack) -> dict[str, str]:
-        """Return what a stack trains with that is the user's own code, and a hash of each."""
-        named = [self.model.name, *(method["name"] for method in stack.methods)]
+    def code(self, variant: Variant) -> dict[str, str]:
+        """Return what a variant trains with that is the user's own code, and a hash of each."""
+        named = [self.model.name, *(method["name"] for method in variant.methods)]
         return {name: source_hash(imported(name, "code")) for name in named if ":" in name}
 
     def to_toml(self) -> str:
@@ -269,31 +286,34 @@ def shipped() -> list[str]:
     return sorted(p.name.removesuffix(".toml") for p in root.iterdir() if p.name.endswith(".toml"))
 
 
-def load(name: str, overrides: Sequence[str] = (), stacks: Sequence[str] = ()) -> Recipe:
-    """Read a shipped recipe or a TOML file; apply ``key=value`` overrides and stacks such as
+def load(name: str, overrides: Sequence[str] = (), variants: Sequence[str] = ()) -> Recipe:
+    """Read a shipped recipe or a TOML file; apply ``key=value`` overrides and variants such as
     "first+second".
     """
     values = _read(name)
-    if stacks:
-        values["compare"] = compared(stacks)
+    if variants:
+        values["compare"] = compared(variants)
     return override(values, overrides)
 
 
-def compared(stacks: Sequence[str]) -> list[dict[str, Any]]:
-    """Read stacks such as "mixup+fedbr"; a class of the user's called as another is labelled as it
+def compared(variants: Sequence[str]) -> list[dict[str, Any]]:
+    """Read variants such as "mixup+fedbr"; a class of the user's called as another is labelled as it
     is given.
     """
-    read = [short(stack) for stack in stacks]
-    labels, methods = [stack["label"] for stack in read], [stack["methods"] for stack in read]
-    for text, stack in zip(stacks, read, strict=True):
-        if ":" in text and labels.count(stack["label"]) > methods.count(stack["methods"]):
-            stack["label"] = text
+    read = [short(variant) for variant in variants]
+    labels, methods = (
+        [variant["label"] for variant in read],
+        [variant["methods"] for variant in read],
+    )
+    for text, variant in zip(variants, read, strict=True):
+        if ":" in text and labels.count(variant["label"]) > methods.count(variant["methods"]):
+            variant["label"] = text
     return read
 
 
-def left_out(name: str, overrides: Sequence[str], stacks: Sequence[str]) -> list[str]:
-    """Return the settings of a recipe's methods that stacks given instead of its own do not have."""
-    used = {method for stack in compared(stacks) for method in stack["methods"]}
+def left_out(name: str, overrides: Sequence[str], variants: Sequence[str]) -> list[str]:
+    """Return the settings of a recipe's methods that variants given instead of its own do not have."""
+    used = {method for variant in compared(variants) for method in variant["methods"]}
     given: dict[str, list[dict[str, Any]]] = {}
     for *_, entry in _entries(_read(name)):
         given.setdefault(entry["name"], []).append(entry)
@@ -366,7 +386,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def short(text: str) -> dict[str, Any]:
-    """Read a stack such as "mixup+fedbr"; "fedavg" is the empty one."""
+    """Read a variant such as "mixup+fedbr"; "fedavg" is the empty one."""
     known = {
         name.casefold(): name for name in (*method_table.METHODS, "fedavg")
     }  # also as tables print them
@@ -374,7 +394,7 @@ def short(text: str) -> dict[str, Any]:
     names = [n for n in words if n != "fedavg"]
     if "," in text:
         raise InputError(
-            f"--methods {text!r}: stacks stand apart, as in --methods {' '.join(text.split(','))}"
+            f"--methods {text!r}: variants stand apart, as in --methods {' '.join(text.split(','))}"
         )
     if "" in names:
         raise InputError(f"--methods {text!r}: names of methods joined by '+', such as mixup+fedbr")
@@ -383,7 +403,7 @@ def short(text: str) -> dict[str, Any]:
 
 
 def _listed(value: Any, where: str) -> tuple[str, dict[str, Any]]:
-    """Read an entry of a stack: how the method is named, and its parameters."""
+    """Read an entry of a variant: how the method is named, and its parameters."""
     name, options = (value, {}) if isinstance(value, str) else (None, {})
     if isinstance(value, dict):
         name, options = value.get("name"), {k: v for k, v in value.items() if k != "name"}
@@ -402,7 +422,7 @@ def called(name: str) -> str:
 
 
 def _set(values: dict[str, Any], override: str) -> None:
-    """Apply one ``key=value``; ``fedbr.lam=1`` reaches that method in every stack that has it."""
+    """Apply one ``key=value``; ``fedbr.lam=1`` reaches that method in every variant that has it."""
     key, equals, text = override.partition("=")
     path = key.strip().split(".")
     if not equals or (len(path) < 2 and path != ["name"]):
@@ -436,27 +456,27 @@ def _set_method(values: dict[str, Any], name: str, path: Sequence[str], value: A
         (listed, i, entry) for listed, i, entry in _entries(values) if called(entry["name"]) == name
     ]
     if not found:
-        raise InputError(f"--set {name}.{'.'.join(path)}: no stack of the recipe has {name!r}")
+        raise InputError(f"--set {name}.{'.'.join(path)}: no variant of the recipe has {name!r}")
     for listed, i, entry in found:
         listed[i] = entry | {".".join(path): value}
 
 
 def _entries(values: Mapping[str, Any]) -> Iterator[tuple[list[Any], int, dict[str, Any]]]:
-    """Find the methods of all stacks of a recipe that was not checked yet: in which list, where,
+    """Find the methods of all variants of a recipe that was not checked yet: in which list, where,
     and the table.
     """
-    stacks = values.get("compare", [])
-    for stack in stacks if isinstance(stacks, list) else []:
-        listed = stack.get("methods", []) if isinstance(stack, dict) else []
+    variants = values.get("compare", [])
+    for variant in variants if isinstance(variants, list) else []:
+        listed = variant.get("methods", []) if isinstance(variant, dict) else []
         for i, entry in enumerate(listed if isinstance(listed, list) else []):
             entry = {"name": entry} if isinstance(entry, str) else entry
             if isinstance(entry, dict) and isinstance(entry.get("name"), str):
                 yield listed, i, entry
 
 
-def parse_stack(values: Mapping[str, Any]) -> Stack:
-    """Check one stack."""
-    return validated(Stack, values, "compare")
+def parse_variant(values: Mapping[str, Any]) -> Variant:
+    """Check one variant."""
+    return validated(Variant, values, "compare")
 
 
 def write_value(value: Any) -> str:

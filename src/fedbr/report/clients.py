@@ -1,4 +1,4 @@
-"""What clients have and get: accuracy of each under every stack, and who holds which classes."""
+"""What clients have and get: accuracy of each under every variant, and who holds which classes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def clients(comparison: Comparison) -> dict[str, Any] | None:
 
 
 def _accuracy(comparison: Comparison, seed: int) -> list[list[float | None]]:
-    """Return every client's accuracy in the last round that was tested, a row for each stack."""
+    """Return every client's accuracy in the last round that was tested, a row for each variant."""
     rows: list[list[float | None]] = []
     for label in comparison.labels:
         tested = [

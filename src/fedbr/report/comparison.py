@@ -31,14 +31,14 @@ class Comparison:
 
     @property
     def labels(self) -> list[str]:
-        return [stack.label for stack in self.recipe.compare]
+        return [variant.label for variant in self.recipe.compare]
 
     @property
     def seeds(self) -> list[int]:
         return self.recipe.train.seeds
 
     def runs(self, label: str) -> list[Sequence[Line]]:
-        """Return the rounds of every seed of a stack that has any."""
+        """Return the rounds of every seed of a variant that has any."""
         return [found for seed in self.seeds if (found := self.lines[label, seed])]
 
 

@@ -1,4 +1,4 @@
-"""What a stack costs: bytes and seconds, per round and up to the target, beside FedAvg's."""
+"""What a variant costs: bytes and seconds, per round and up to the target, beside FedAvg's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Run = dict[str, Any]
 
 
 def cost_table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Return the costs as header and cells; × is relative to FedAvg (or the first stack)."""
+    """Return the costs as header and cells; × is relative to FedAvg (or the first variant)."""
     found = rows(comparison.results)
     target = f"{comparison.recipe.metrics.target * 100:g} %"
     header = ["", "MB/round", "×", "s/round", "×", f"MB to {target}", f"s to {target}"]

@@ -74,7 +74,7 @@ def spent(lines: Lines) -> dict[str, Seed]:
 
 @dataclass(frozen=True)
 class Curve:
-    """A stack's curve: a band and, in every unit, where its points lie (mean over seeds)."""
+    """A variant's curve: a band and, in every unit, where its points lie (mean over seeds)."""
 
     band: Band
     places: Mapping[str, list[float]]

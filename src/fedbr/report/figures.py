@@ -1,4 +1,4 @@
-"""What page.js draws: the curves of stacks and the picture of the clients, as plain data and the
+"""What page.js draws: the curves of variants and the picture of the clients, as plain data and the
 HTML around it.
 """
 
@@ -21,18 +21,18 @@ def curves_figure(comparisons: Sequence[Comparison], figures: Figures) -> str:
     """Put the curves of one or several folders into a figure."""
     several = len(comparisons) > 1
     chosen = [(c, label) for c in comparisons for label in c.labels if c.runs(label)]
-    stacks = [
+    variants = [
         _stack(c, label, f"{label} · {c.name}" if several else label, look(i))
         for i, (c, label) in enumerate(chosen)
     ]
-    if not any(stack["curves"]["accuracy"]["mean"] for stack in stacks):
+    if not any(variant["curves"]["accuracy"]["mean"] for variant in variants):
         return paragraphs(["No round is tested yet, so there is no curve."])
     target, crosses = (
         100 * comparisons[0].recipe.metrics.target,
-        any(stack["ends"] for stack in stacks),
+        any(variant["ends"] for variant in variants),
     )
     figures["curves"].append(
-        {"stacks": stacks, "target": target, "units": UNITS, "measures": MEASURES}
+        {"variants": variants, "target": target, "units": UNITS, "measures": MEASURES}
     )
     return (
         f'<figure class="curves" data-curves="{len(figures["curves"]) - 1}"><div class="bar">'
@@ -76,7 +76,7 @@ def _ragged(comparison: Comparison, label: str) -> bool:
 def _stack(
     comparison: Comparison, label: str, shown: str, style: tuple[str, str]
 ) -> dict[str, Any]:
-    """Return what the figure knows of a stack."""
+    """Return what the figure knows of a variant."""
     ends = []
     for run in comparison.results["runs"]:
         lines = comparison.lines[label, run["seed"]]

@@ -54,7 +54,7 @@ def flat(line: Line) -> dict[str, Any]:
 
 
 def table(rounds: Rounds) -> tuple[list[str], list[list[str]]]:
-    """Return the last of what was logged of every stack as header and cells."""
+    """Return the last of what was logged of every variant as header and cells."""
     rows = []
     for label, runs in rounds.items():
         last = [flat(lines[-1]) for lines in runs]

@@ -39,43 +39,43 @@
   });
 
   const curves = (figure) => {
-    const { stacks, target, units, measures } = data.curves[figure.dataset.curves];
+    const { variants, target, units, measures } = data.curves[figure.dataset.curves];
     const place = figure.querySelector(".plot"), legend = figure.querySelector(".legend");
     const state = { unit: "round", measure: "accuracy", hidden: new Set(), lit: null };
-    const last = Math.max(0, ...stacks.flatMap((stack) => stack.curves.accuracy.round));
+    const last = Math.max(0, ...variants.flatMap((variant) => variant.curves.accuracy.round));
 
     const traces = () => {
-      const bands = stacks.length - state.hidden.size <= BANDS;
-      return stacks.flatMap((stack, i) => {
-        const curve = stack.curves[state.measure], x = curve[state.unit];
+      const bands = variants.length - state.hidden.size <= BANDS;
+      return variants.flatMap((variant, i) => {
+        const curve = variant.curves[state.measure], x = curve[state.unit];
         const faded = state.lit !== null && state.lit !== i;
         const common = {
-          visible: !state.hidden.has(i), opacity: faded ? 0.15 : 1, name: plain(stack.label), legendgroup: String(i),
-          line: { color: stack.color, dash: stack.dash, width: state.lit === i ? 3.5 : 2.2 },
+          visible: !state.hidden.has(i), opacity: faded ? 0.15 : 1, name: plain(variant.label), legendgroup: String(i),
+          line: { color: variant.color, dash: variant.dash, width: state.lit === i ? 3.5 : 2.2 },
         };
         const text = curve.mean.map((mean, k) =>
-          `<b>${plain(stack.label)}</b><br>${number(mean)} %` +
+          `<b>${plain(variant.label)}</b><br>${number(mean)} %` +
           (curve.low[k] < curve.high[k] ? ` (${number(curve.low[k])} to ${number(curve.high[k])})` : "") +
           `<br>round ${curve.round[k]} · ${number(curve.seconds[k])} s · ${number(curve.megabytes[k])} MB`);
         const part = (from, to, more) => ({
-          ...common, ...more, type: "scatter", mode: to - from > 1 ? "lines" : "markers", marker: { color: stack.color, size: 8 },
+          ...common, ...more, type: "scatter", mode: to - from > 1 ? "lines" : "markers", marker: { color: variant.color, size: 8 },
           x: x.slice(from, to), y: curve.mean.slice(from, to), text: text.slice(from, to), hovertemplate: "%{text}<extra></extra>",
         });
         const found = [];
         if ((bands || state.lit === i) && curve.low.some((low, k) => low < curve.high[k])) {
           found.push({
             ...common, type: "scatter", mode: "lines", x: [...x, ...x.toReversed()], y: [...curve.high, ...curve.low.toReversed()],
-            fill: "toself", fillcolor: stack.color, opacity: faded ? 0.02 : 0.16, line: { width: 0 }, hoverinfo: "skip",
+            fill: "toself", fillcolor: variant.color, opacity: faded ? 0.02 : 0.16, line: { width: 0 }, hoverinfo: "skip",
           });
         }
         found.push(part(0, curve.whole));
         if (curve.whole < x.length) {
           found.push(part(Math.max(0, curve.whole - 1), x.length, { line: { ...common.line, width: 1 } }));
         }
-        const ends = stack.ends.filter(() => state.measure === "accuracy");
+        const ends = variant.ends.filter(() => state.measure === "accuracy");
         if (ends.length) found.push({
           ...common, type: "scatter", mode: "markers", x: ends.map((end) => end[state.unit]), y: ends.map((end) => end.accuracy),
-          marker: { symbol: "x", size: 10, color: stack.color }, text: ends.map((end) => plain(`${stack.label}: ${end.text}`)),
+          marker: { symbol: "x", size: 10, color: variant.color }, text: ends.map((end) => plain(`${variant.label}: ${end.text}`)),
           hovertemplate: "%{text}<extra></extra>",
         });
         return found;
@@ -91,24 +91,24 @@
     });
 
     const shown = () => [...legend.children].forEach((button, i) => button.setAttribute("aria-pressed", String(!state.hidden.has(i))));
-    stacks.forEach((stack, i) => {
+    variants.forEach((variant, i) => {
       const button = document.createElement("button");
       button.type = "button";
-      button.innerHTML = stack.sample;
-      button.append(stack.label);
+      button.innerHTML = variant.sample;
+      button.append(variant.label);
       button.addEventListener("click", () => {
         state.hidden.has(i) ? state.hidden.delete(i) : state.hidden.add(i);
         shown();
         redraw();
       });
       button.addEventListener("dblclick", () => {
-        const alone = state.hidden.size === stacks.length - 1 && !state.hidden.has(i);
-        state.hidden = new Set(alone ? [] : [...stacks.keys()].filter((k) => k !== i));
+        const alone = state.hidden.size === variants.length - 1 && !state.hidden.has(i);
+        state.hidden = new Set(alone ? [] : [...variants.keys()].filter((k) => k !== i));
         shown();
         redraw();
       });
       const light = (to) => () => { if (state.lit !== to) { state.lit = to; redraw(); } };
-      if (!touch.matches && stacks.length > 2) {
+      if (!touch.matches && variants.length > 2) {
         button.addEventListener("mouseenter", light(i));
         button.addEventListener("mouseleave", light(null));
       }

@@ -1,4 +1,4 @@
-"""Settings that differ: between the stacks of a recipe, and between recipes."""
+"""Settings that differ: between the variants of a recipe, and between recipes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from .comparison import Comparison
 
 
-def of_stacks(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Return the methods and parameters of each stack; of a method that was there before, what is
+def of_variants(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Return the methods and parameters of each variant; of a method that was there before, what is
     different.
     """
     seen: dict[str, dict[str, str]] = {}
     cells = []
-    for stack in comparison.results["recipe"]["compare"]:
+    for variant in comparison.results["recipe"]["compare"]:
         words = []
-        for method in stack["methods"]:
+        for method in variant["methods"]:
             mine = dict(_flat({key: value for key, value in method.items() if key != "name"}))
             first = seen.setdefault(method["name"], mine)
             new = (
@@ -25,17 +25,17 @@ def of_stacks(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
                 else {key: value for key, value in mine.items() if first.get(key) != value}
             )
             shown = _list(new) or ("as above" if mine else "no parameters")
-            words.append(f"{method['name']}: {shown}" if len(stack["methods"]) > 1 else shown)
-        own = _list(dict(_flat(stack.get("train") or {}, "train.")))
-        names = " + ".join(method["name"] for method in stack["methods"]) or "none (FedAvg)"
-        cells.append([stack["label"], names, "; ".join([*words, *([own] if own else [])])])
+            words.append(f"{method['name']}: {shown}" if len(variant["methods"]) > 1 else shown)
+        own = _list(dict(_flat(variant.get("train") or {}, "train.")))
+        names = " + ".join(method["name"] for method in variant["methods"]) or "none (FedAvg)"
+        cells.append([variant["label"], names, "; ".join([*words, *([own] if own else [])])])
     return ["", "methods", "parameters"], cells
 
 
-def _of_methods(stacks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the parameters of a recipe's methods; where its stacks differ, all values."""
+def _of_methods(variants: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the parameters of a recipe's methods; where its variants differ, all values."""
     found: dict[str, dict[str, None]] = {}
-    for method in (method for stack in stacks for method in stack["methods"]):
+    for method in (method for variant in variants for method in variant["methods"]):
         for key, value in _flat(
             {k: v for k, v in method.items() if k != "name"}, f"{method['name']}."
         ):
@@ -44,17 +44,17 @@ def _of_methods(stacks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _of_training(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """Return what stacks set for themselves; where they differ, all values that were used."""
-    own = [dict(_flat(stack.get("train") or {}, "train.")) for stack in recipe["compare"]]
+    """Return what variants set for themselves; where they differ, all values that were used."""
+    own = [dict(_flat(variant.get("train") or {}, "train.")) for variant in recipe["compare"]]
     usual = dict(_flat({"train": recipe["train"]}))
     return {
-        key: " and ".join(dict.fromkeys(stack.get(key, usual.get(key, "-")) for stack in own))
-        for key in dict.fromkeys(key for stack in own for key in stack)
+        key: " and ".join(dict.fromkeys(variant.get(key, usual.get(key, "-")) for variant in own))
+        for key in dict.fromkeys(key for variant in own for key in variant)
     }
 
 
 def of_folders(comparisons: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
-    """Return the settings in which recipes differ, a column for each; stacks apart."""
+    """Return the settings in which recipes differ, a column for each; variants apart."""
     recipes = []
     for comparison in comparisons:
         recipe = comparison.results["recipe"]

@@ -42,7 +42,7 @@ def rounded(value: float, digits: int) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """A stack and its runs. One that diverged has no figure, however good its rounds were before:
+    """A variant and its runs. One that diverged has no figure, however good its rounds were before:
     its model is lost.
     """
 
@@ -82,7 +82,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        """The label, with a dagger if the stack was not tuned."""
+        """The label, with a dagger if the variant was not tuned."""
         return self.label if self.tuned else f"{self.label} †"
 
     @property
@@ -98,10 +98,10 @@ class Row:
 
 
 def rows(results: dict[str, Any]) -> list[Row]:
-    """Group the runs of a result by stack, in the recipe's order."""
+    """Group the runs of a result by variant, in the recipe's order."""
     recipe = results["recipe"]
     target, planned = recipe["metrics"]["target"], recipe["train"]["rounds"]
-    labels = [stack["label"] for stack in recipe["compare"]]
+    labels = [variant["label"] for variant in recipe["compare"]]
     by_label = {
         label: [run for run in results["runs"] if run["label"] == label] for label in labels
     }
@@ -277,7 +277,7 @@ def few_tests(train: Mapping[str, Any]) -> str:
 
 
 def _rates(recipe: dict[str, Any]) -> str:
-    """Say the learning rate, and that of each stack that has one of its own."""
+    """Say the learning rate, and that of each variant that has one of its own."""
     common = recipe["train"]["lr"]
     rates = {s["label"]: s.get("train", {}).get("lr", common) for s in recipe["compare"]}
     if len(set(rates.values())) == 1:
@@ -312,7 +312,7 @@ def progress(results: dict[str, Any]) -> str:
 
 
 def sentences(results: dict[str, Any]) -> list[str]:
-    """Say in words how each stack compares with FedAvg (or with the first), paired by seed."""
+    """Say in words how each variant compares with FedAvg (or with the first), paired by seed."""
     found = rows(results)
     if len(found) < 2:
         return []

@@ -1,4 +1,4 @@
-"""Several folders on one page: what differs, every stack in each, and the curves where they mean
+"""Several folders on one page: what differs, every variant in each, and the curves where they mean
 the same.
 """
 
@@ -22,7 +22,9 @@ def together(comparisons: Sequence[Comparison], figures: Figures) -> str:
     )
     header, cells = settings.of_folders(comparisons)
     differing = (
-        table(header, cells, words=True) if cells else paragraphs(["None, apart from the stacks."])
+        table(header, cells, words=True)
+        if cells
+        else paragraphs(["None, apart from the variants."])
     )
     parts = [
         f'<header><nav aria-label="Folders">{links}</nav><h1>{len(comparisons)} folders</h1>',

@@ -13,7 +13,7 @@ FIGURES = ("top5", "final", "worst_top5")
 
 
 def headline(results: dict[str, Any]) -> list[str]:
-    """Say in words what came out: the best stack against FedAvg (or the first), and how sure that
+    """Say in words what came out: the best variant against FedAvg (or the first), and how sure that
     is.
     """
     found = [row.finished for row in rows(results)]
@@ -61,7 +61,7 @@ def _same_seeds(*sides: Row) -> list[Row]:
 
 
 def pairs(results: dict[str, Any], key: str) -> list[tuple[Row, Paired | None]]:
-    """Compare every stack with the base over the seeds on which both are finished."""
+    """Compare every variant with the base over the seeds on which both are finished."""
     found = rows(results)
     if not found:
         return []
@@ -169,7 +169,7 @@ def _level(row: Row) -> str:
 
 
 def _arrival(row: Row) -> str:
-    """Say when a stack reaches the target."""
+    """Say when a variant reaches the target."""
     target, figure = f"{row.target * 100:g} %", Figure.of(row.reached)
     if figure is None:
         return f"{row.title} does not reach {target} in {number(row.rounds_planned, 'round')}"
@@ -207,7 +207,7 @@ def _fewer(found: tuple[str, float] | None) -> str:
 
 
 def _gain(row: Row, base: Row) -> str:
-    """Say how far a stack is above or below the base, and whether that could be chance."""
+    """Say how far a variant is above or below the base, and whether that could be chance."""
     pair = _paired(row, base, "top5")
     if pair is None:
         return f"There is no seed on which both {row.title} and {base.title} are finished."
@@ -224,7 +224,7 @@ def _gain(row: Row, base: Row) -> str:
 
 
 def _rank(best: Row, base: Row, found: Sequence[Row], gains: Mapping[str, Paired]) -> list[str]:
-    """With more than two stacks, say why this one is in the headline and who cannot be told from
+    """With more than two variants, say why this one is in the headline and who cannot be told from
     it.
     """
     others = [row for row in found if row is not best and row is not base]
@@ -234,16 +234,16 @@ def _rank(best: Row, base: Row, found: Sequence[Row], gains: Mapping[str, Paired
     if not whole:
         said = "is the furthest above" if gains[best.label].mean > 0 else "is the least below"
         lost = [row.title for row in found if row.diverged]
-        why = f"{' and '.join(lost)} diverged" if lost else "not all stacks have the same seeds"
+        why = f"{' and '.join(lost)} diverged" if lost else "not all variants have the same seeds"
         return [f"{best.title} {said} {base.title} of what can be compared; {why}."]
     if gains[best.label].mean <= 0:
         level = sum(pair.mean == 0 for pair in gains.values())
         some = "all" if level == len(gains) else "one of them" if level == 1 else f"{level} of them"
         return [
-            f"{base.title} has the highest mean of {len(found)} stacks{f'; {some} level with it' if level else ''}."
+            f"{base.title} has the highest mean of {len(found)} variants{f'; {some} level with it' if level else ''}."
         ]
     against = [pair for row in others if (pair := _paired(row, best, "top5"))]
     close = sum(pair.verdict == UNDECIDED for pair in against)
     some = "the other" if len(others) == 1 else f"{close} of the other {len(others)}"
     doubt = f"; {some} cannot be told from it on these seeds" if close else ""
-    return [f"{best.title} has the highest mean of {len(found)} stacks{doubt}."]
+    return [f"{best.title} has the highest mean of {len(found)} variants{doubt}."]

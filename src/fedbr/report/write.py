@@ -22,10 +22,10 @@ from .together import together
 
 DEFINITIONS = {
     "±": "sample standard deviation over seeds",
-    "paired difference": "the stack's figure minus that of FedAvg (or of the first stack), seed by seed: both sides of "
+    "paired difference": "the variant's figure minus that of FedAvg (or of the first variant), seed by seed: both sides of "
     "a seed have the same split and the same initial weights; mean over the seeds that both have finished",
     "95 % interval": "confidence interval of that mean by Student's t; one seed has none, and with few seeds it is "
-    "wide. It is not corrected for the number of stacks",
+    "wide. It is not corrected for the number of variants",
     "verdict": "ahead or behind if the interval does not contain 0, otherwise undecided within the spread",
     "MB and s to the target": "what all clients sent and received, and the wall time of training, up to the round in "
     "which the target was reached; mean over the seeds that reached it",
@@ -79,12 +79,12 @@ def write_page(comparisons: Sequence[Comparison], target: Path, lead: str = "") 
 def curves(folder: ResultFolder) -> dict[str, list[dict[int, float]]]:
     """Return, for every label, the accuracy by round of every seed."""
     return {
-        stack.label: [
+        variant.label: [
             {line["round"]: line["accuracy"] for line in lines if line["accuracy"] is not None}
             for seed in folder.recipe.train.seeds
-            if (lines := folder.run(stack, seed).lines())
+            if (lines := folder.run(variant, seed).lines())
         ]
-        for stack in folder.recipe.compare
+        for variant in folder.recipe.compare
     }
 
 
@@ -104,8 +104,8 @@ def _section(comparison: Comparison, figures: Figures, anchor: str) -> str:
         ]
     else:
         parts.append(paragraphs(["No round is finished yet."], "lead"))
-    stacks = table(*settings.of_stacks(comparison), _samples(comparison), words=True)
-    parts += [f"<h2>Stacks</h2>{stacks}", _sources(comparison)]
+    variants = table(*settings.of_variants(comparison), _samples(comparison), words=True)
+    parts += [f"<h2>Variants</h2>{variants}", _sources(comparison)]
     return f'<section id="{anchor}">' + "\n".join(part for part in parts if part) + "</section>"
 
 
@@ -165,7 +165,7 @@ def _diagnosis(comparison: Comparison) -> str:
 
 
 def _samples(comparison: Comparison) -> dict[str, str]:
-    """Return a piece of every stack's curve, by all that tables call the stack."""
+    """Return a piece of every variant's curve, by all that tables call the variant."""
     begun = [label for label in comparison.labels if comparison.runs(label)]
     lines = {label: sample(*look(i)) for i, label in enumerate(begun)}
     found = tables.rows(comparison.results)

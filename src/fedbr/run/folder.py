@@ -23,7 +23,7 @@ from ..core.server import Server
 from ..core.wire import State, pack, unpack
 from ..metrics.accuracy import definitions, summarise
 from ..metrics.local import definitions as local_definitions
-from ..recipe.schema import Recipe, Stack, stored
+from ..recipe.schema import Recipe, Variant, stored
 from ..util.errors import InputError, RunError
 from ..util.files import reading, write
 from .environment import environment
@@ -45,7 +45,7 @@ class RunFolder:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What is known of the run beside its rounds: split, model, cohort, divergence."""
+        """What is known of the run beside its rounds: split, model, block_size, divergence."""
         return _read_json(self.path / "run.json", {})
 
     def note(self, **facts: Any) -> None:
@@ -230,15 +230,15 @@ class ResultFolder:
                 self._clear()
                 (self.path / "recipe.toml").unlink()
 
-    def run(self, stack: Stack, seed: int) -> RunFolder:
+    def run(self, variant: Variant, seed: int) -> RunFolder:
         """Return the folder of one run."""
         return RunFolder(
-            self.path / "runs" / self.name(stack.label, seed), self.recipe.train.rounds
+            self.path / "runs" / self.name(variant.label, seed), self.recipe.train.rounds
         )
 
     def name(self, label: str, seed: int) -> str:
         """Name a run after its label, as far as a file name can be."""
-        labels = [stack.label for stack in self.recipe.compare]
+        labels = [variant.label for variant in self.recipe.compare]
         names = [re.sub(r"[^\w .+=-]", "_", other).casefold() for other in labels]
         name = re.sub(r"[^\w .+=-]", "_", label)
         if name != label or names.count(name.casefold()) > 1:
@@ -268,8 +268,8 @@ class ResultFolder:
     def results(self) -> dict[str, Any]:
         """Add up what is on disk, finished or not."""
         runs = [
-            _summary(self.run(stack, seed), stack, seed, self.recipe)
-            for stack in self.recipe.compare
+            _summary(self.run(variant, seed), variant, seed, self.recipe)
+            for variant in self.recipe.compare
             for seed in self.recipe.train.seeds
         ]
         started = [run for run in runs if run is not None]
@@ -292,8 +292,8 @@ class ResultFolder:
         ):  # an older version's recipe: what it did not know has its default
             there = tomllib.loads(stored(there).to_toml())
         here = tomllib.loads(self.recipe.to_toml())
-        for stack in (*there.get("compare", []), *here["compare"]):
-            stack.pop("tuned", None)  # a remark that changes no run
+        for variant in (*there.get("compare", []), *here["compare"]):
+            variant.pop("tuned", None)  # a remark that changes no run
         for key in ("train", "metrics"):
             there.setdefault(key, {})
         if {*there["train"].get("seeds", [])} <= {*here["train"]["seeds"]}:
@@ -311,10 +311,10 @@ class ResultFolder:
             )
 
     def _only_adds(self, there: list[dict[str, Any]], here: list[dict[str, Any]]) -> bool:
-        """Say whether stacks came behind those that were there, whose folders are still called the
+        """Say whether variants came behind those that were there, whose folders are still called the
         same.
         """
-        known = [stack["label"] for stack in there]
+        known = [variant["label"] for variant in there]
         before = ResultFolder(
             self.path, self.recipe.model_copy(update={"compare": self.recipe.compare[: len(there)]})
         )
@@ -332,9 +332,11 @@ class ResultFolder:
 
     def _check_code(self) -> None:
         """Refuse results that other code of the user's made: the recipe has only its name."""
-        for stack in self.recipe.compare:
-            code = self.recipe.code(stack)
-            for run in (self.run(stack, seed) for seed in self.recipe.train.seeds) if code else ():
+        for variant in self.recipe.compare:
+            code = self.recipe.code(variant)
+            for run in (
+                (self.run(variant, seed) for seed in self.recipe.train.seeds) if code else ()
+            ):
                 known = (
                     run.info.get("code", code) if run.lines() else code
                 )  # nothing is done: nothing to protect
@@ -386,7 +388,9 @@ def _read_toml(file: Path) -> dict[str, Any]:
         raise InputError(f"{file}: not TOML ({error})") from error
 
 
-def _summary(folder: RunFolder, stack: Stack, seed: int, recipe: Recipe) -> dict[str, Any] | None:
+def _summary(
+    folder: RunFolder, variant: Variant, seed: int, recipe: Recipe
+) -> dict[str, Any] | None:
     lines, info = folder.lines(), folder.info
     if "split" not in info:  # it has hardly begun
         return None
@@ -395,15 +399,15 @@ def _summary(folder: RunFolder, stack: Stack, seed: int, recipe: Recipe) -> dict
     seconds = {k: sum(line[f"seconds_{k}"] for line in lines) for k in ("train", "evaluate")}
     local = [line["accuracy_local"] for line in lines if "accuracy_local" in line]
     return {
-        "label": stack.label,
-        "methods": stack.methods,
-        **stack.model_dump(include={"train", "tuned"}, exclude_none=True),
+        "label": variant.label,
+        "methods": variant.methods,
+        **variant.model_dump(include={"train", "tuned"}, exclude_none=True),
         "seed": seed,
         "rounds": len(lines),
         "finished": folder.finished,
         "split": info["split"],
         "model": info["model"],
-        "cohort": info["cohort"],
+        "clients_at_once": info.get("clients_at_once", info.get("cohort")),
         "test_samples": info.get("test"),
         **summarise(lines, targets),
         **({"accuracy_local": local[-1]} if local else {}),
@@ -429,7 +433,7 @@ def differences(a: Any, b: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]
 
 def _differs(key: str, *values: Any) -> str:
     if key == "compare":
-        values = tuple(", ".join(str(stack.get("label")) for stack in side) for side in values)
+        values = tuple(", ".join(str(variant.get("label")) for variant in side) for side in values)
     there, here = map(reprlib.repr, values)
     return f"{key} is {there} there, {here} here"
 

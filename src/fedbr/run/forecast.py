@@ -1,4 +1,4 @@
-"""How long a recipe will take here: a few steps of a few clients of every stack are tried."""
+"""How long a recipe will take here: a few steps of a few clients of every variant are tried."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..core.wire import State
 from ..recipe.schema import Recipe
 from ..util.processes import one_thread
 from .runner import clients_of
-from .setup import connect, job
+from .setup import build_setup, connect
 
 STEPS = 3  # that are timed
 
@@ -24,27 +24,31 @@ def cpu_seconds(recipe: Recipe) -> float:
     clients = clients_of(recipe.data, seed)
     total = 0.0
     with one_thread():
-        for stack in recipe.compare:
-            own = recipe.of(stack)
+        for variant in recipe.compare:
+            own = recipe.of(variant)
             short = own.model_copy(
                 update={"train": own.train.model_copy(update={"local_steps": STEPS})}
             )
-            this = job(short, stack, clients, seed)
-            cohort = choose(this.model, this.spec, own.train.cohort)
+            this = build_setup(short, variant, clients, seed)
+            block_size = choose(this.model, this.spec, own.train.clients_at_once)
             server, backend = (
                 Server(this),
-                connect(this, clients, cohort, None, own.train.evaluate_samples),
+                connect(this, clients, block_size, None, own.train.evaluate_samples),
             )
-            steps = own.train.rounds * own.train.local_steps * this.spec.clients_per_round / cohort
-            total += steps * _step(server, backend, cohort)
+            steps = (
+                own.train.rounds * own.train.local_steps * this.spec.clients_per_round / block_size
+            )
+            total += steps * _step(server, backend, block_size)
             total += _tests(own) * _test(backend, this.model.weights(), len(clients.tests))
     return total * len(recipe.train.seeds)
 
 
-def _step(server: Server, backend: Backend, cohort: int) -> float:
-    """Time a step of one cohort."""
-    spec = server.job.spec
-    chosen = sorted(stream(spec.seed, "clients", 1).permutation(spec.num_clients)[:cohort].tolist())
+def _step(server: Server, backend: Backend, block_size: int) -> float:
+    """Time a step of one block."""
+    spec = server.setup.spec
+    chosen = sorted(
+        stream(spec.seed, "clients", 1).permutation(spec.num_clients)[:block_size].tolist()
+    )
     for when in (0, 1):
         server.absorb_contributions(when, backend.run(server.contribute_tasks(when, chosen)))
     tasks = server.train_tasks(1, chosen)

@@ -57,7 +57,7 @@ class TensorBoard(Logger):
 
 
 class WandB(Logger):
-    """A run per stack and seed in the project fedbr; WANDB_MODE=offline keeps it on this machine."""
+    """A run per variant and seed in the project fedbr; WANDB_MODE=offline keeps it on this machine."""
 
     package = "wandb"
 
@@ -77,7 +77,7 @@ class WandB(Logger):
 
 
 class MLflow(Logger):
-    """A run per stack and seed in the experiment named after the recipe; MLFLOW_TRACKING_URI says
+    """A run per variant and seed in the experiment named after the recipe; MLFLOW_TRACKING_URI says
     where.
     """
 
@@ -122,8 +122,8 @@ class Logging:
         self.recipe, self.folder = recipe, folder
         results = ResultFolder(folder, recipe)
         self.sent = {  # rounds that an earlier call trained, and sent if it was asked to
-            (stack.label, seed): 0 if fresh else len(results.run(stack, seed).lines())
-            for stack in recipe.compare
+            (variant.label, seed): 0 if fresh else len(results.run(variant, seed).lines())
+            for variant in recipe.compare
             for seed in recipe.train.seeds
         }
         self.now: list[Logger] = []
@@ -188,7 +188,7 @@ def numbers(line: Line, prefix: str = "") -> dict[str, float]:
 
 
 def _methods(recipe: Recipe, label: str) -> list[dict[str, Any]]:
-    return next(stack.methods for stack in recipe.compare if stack.label == label)
+    return next(variant.methods for variant in recipe.compare if variant.label == label)
 
 
 def _flat(recipe: Recipe) -> dict[str, Any]:

@@ -20,12 +20,12 @@ from ..core.wire import nbytes
 from ..data import Federation
 from ..metrics.accuracy import evaluate
 from ..metrics.local import local_bias
-from ..recipe.schema import Recipe, Stack
+from ..recipe.schema import Recipe, Variant
 from ..report.files import write_csv
 from ..util.errors import Diverged
 from ..util.processes import one_thread
 from .folder import ResultFolder, RunFolder
-from .setup import connect, federation, job, useful_workers
+from .setup import build_setup, connect, federation, useful_workers
 
 Line = dict[str, Any]  # one round, as in metrics.jsonl
 Watch = Callable[
@@ -40,41 +40,41 @@ def run(
     fresh: bool = False,
     watch: Watch = lambda *_: None,
 ) -> Line:
-    """Train every stack of a recipe for every seed; go on where an earlier call stopped."""
+    """Train every variant of a recipe for every seed; go on where an earlier call stopped."""
     clients = lru_cache(maxsize=1)(
         partial(federation, recipe)
     )  # of a seed; the plan goes seed by seed
     seed = recipe.train.seeds[0]
     tried = [
-        job(recipe.of(stack), stack, clients(seed), seed) for stack in recipe.compare
+        build_setup(recipe.of(variant), variant, clients(seed), seed) for variant in recipe.compare
     ]  # refuse before anything is written
     workers = workers or useful_workers(tried[0], recipe.train)
     folder = ResultFolder(out, recipe)
     with folder.open(fresh), one_thread(), ExitStack() as exits:
         plan = [
-            (stack, seed, folder.run(stack, seed))
+            (variant, seed, folder.run(variant, seed))
             for seed in recipe.train.seeds
-            for stack in recipe.compare
+            for variant in recipe.compare
         ]
         pending = [this for *_, this in plan if not this.finished]
         pool = exits.enter_context(WorkerPool(workers)) if workers > 1 and pending else None
         exits.callback(write_csv, out)
         exits.callback(folder.summarise)
-        for stack, seed, this in plan:
-            watch(stack.label, seed, None)
+        for variant, seed, this in plan:
+            watch(variant.label, seed, None)
             if this.finished and seed == recipe.train.seeds[0]:  # whose clients are here anyway
                 this.claim(clients(seed).content)
             for line in this.lines():
-                watch(stack.label, seed, line)
+                watch(variant.label, seed, line)
             if not this.finished:
-                play(recipe, stack, seed, clients(seed), this, pool, watch)
+                play(recipe, variant, seed, clients(seed), this, pool, watch)
                 folder.summarise()
     return folder.results()
 
 
 def play(
     recipe: Recipe,
-    stack: Stack,
+    variant: Variant,
     seed: int,
     clients: Federation,
     folder: RunFolder,
@@ -83,14 +83,14 @@ def play(
     connect: Callable[..., Backend] = connect,
 ) -> None:
     """Play one run to its end, or to the round in which it diverges."""
-    recipe = recipe.of(stack)
-    this = job(recipe, stack, clients, seed)
-    cohort = choose(this.model, this.spec, recipe.train.cohort)
+    recipe = recipe.of(variant)
+    this = build_setup(recipe, variant, clients, seed)
+    block_size = choose(this.model, this.spec, recipe.train.clients_at_once)
     server = Server(this)
     backend = connect(
         this,
         clients,
-        cohort,
+        block_size,
         pool,
         recipe.train.evaluate_samples,
         ClientMemory(folder.path / "memory"),
@@ -108,9 +108,9 @@ def play(
         split=clients.describe(),
         classes=clients.classes(),
         model=about,
-        cohort=cohort,
+        clients_at_once=block_size,
         device=str(this.spec.device),
-        code=recipe.code(stack),
+        code=recipe.code(variant),
         joint=this.spec.joint,
         own_tests=clients.shares is not None,
         test=_tested_on(backend, clients),
@@ -121,14 +121,14 @@ def play(
         for line in rounds(server, backend, clients, done + 1, last, *every):
             folder.append(line)
             folder.checkpoint(line["round"], server, backend)
-            watch(stack.label, seed, line)
+            watch(variant.label, seed, line)
     except Diverged as error:
         folder.note(diverged_at={"round": error.round, "client": error.client, "what": error.what})
         return
     facts = about | {
         "options": recipe.model.options,
         "shape": clients.shape,
-        "methods": stack.rebuilding,
+        "methods": variant.rebuilding,
     }
     folder.save_model(server.models(backend.states), facts | clients.seen_as)
 
@@ -154,7 +154,7 @@ def rounds(
     bias: int = 0,
 ) -> Iterator[Line]:
     """The round loop: the same for every method and every backend. ``bias``: as metrics.bias_every."""
-    spec, label_mix, shares = server.job.spec, clients.label_mix, clients.shares
+    spec, label_mix, shares = server.setup.spec, clients.label_mix, clients.shares
     whole = range(len(clients.tests))
     usual = range(len(backend.tests))[-len(whole) :]  # a part of each, or the whole after all
     for round in range(first, last + 1):

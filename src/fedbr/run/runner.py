@@ -24,13 +24,13 @@ import torch.multiprocessing as mp
 from .. import data
 from ..core import device as devices
 from ..core.fast import product
-from ..recipe.schema import Recipe, Stack
+from ..recipe.schema import Recipe, Variant
 from ..report.files import write_csv
 from ..util.errors import InputError, RunError
 from ..util.processes import keep_memory, one_thread, usable_cores
 from . import loop as experiment
 from .folder import ResultFolder
-from .setup import job
+from .setup import build_setup
 
 Plan = Sequence[tuple[Recipe, Path]]  # recipes, each with the folder of its results
 Watch = Callable[
@@ -40,23 +40,23 @@ Watch = Callable[
 
 @dataclass(frozen=True)
 class Errand:
-    """One run: one stack of a recipe with one seed."""
+    """One run: one variant of a recipe with one seed."""
 
     which: int  # the recipe's place in the plan
     recipe: Recipe
     path: Path
-    stack: Stack
+    variant: Variant
     seed: int
 
     def run(self, watch: Watch) -> None:
         """Train it, from where it stands to its end."""
-        folder = ResultFolder(self.path, self.recipe).run(self.stack, self.seed)
+        folder = ResultFolder(self.path, self.recipe).run(self.variant, self.seed)
         clients = clients_of(self.recipe.data, self.seed)
 
         def seen(label: str, seed: int, line: experiment.Line | None) -> None:
             watch(self.which, label, seed, line)
 
-        experiment.play(self.recipe, self.stack, self.seed, clients, folder, None, seen)
+        experiment.play(self.recipe, self.variant, self.seed, clients, folder, None, seen)
 
 
 def conduct(
@@ -72,9 +72,9 @@ def conduct(
             exits.callback(folder.summarise)
         todo = []
         for errand in _errands(plan):
-            this = folders[errand.which].run(errand.stack, errand.seed)
+            this = folders[errand.which].run(errand.variant, errand.seed)
             for line in this.lines():
-                watch(errand.which, errand.stack.label, errand.seed, line)
+                watch(errand.which, errand.variant.label, errand.seed, line)
             if not this.finished:
                 todo.append(errand)
         on_cpu = all(devices.choose(recipe.train.device).type == "cpu" for recipe, _ in plan)
@@ -96,21 +96,21 @@ def check(plan: Plan, fresh: bool = False) -> None:
     """
     for recipe, path in plan:
         ResultFolder(path, recipe).refuse(fresh)
-    check_stacks(recipe for recipe, _ in plan)
+    check_variants(recipe for recipe, _ in plan)
 
 
-def check_stacks(recipes: Iterable[Recipe]) -> None:
+def check_variants(recipes: Iterable[Recipe]) -> None:
     """Refuse what cannot be trained."""
     for recipe in recipes:
         seed = recipe.train.seeds[0]
-        for stack in recipe.compare:
-            job(recipe.of(stack), stack, clients_of(recipe.data, seed), seed)
+        for variant in recipe.compare:
+            build_setup(recipe.of(variant), variant, clients_of(recipe.data, seed), seed)
 
 
 def share_left(recipe: Recipe, path: Path, fresh: bool = False) -> float:
     """Return the share of a recipe's rounds that are still to be trained."""
     folder = ResultFolder(path, recipe)
-    runs = [folder.run(stack, seed) for stack in recipe.compare for seed in recipe.train.seeds]
+    runs = [folder.run(variant, seed) for variant in recipe.compare for seed in recipe.train.seeds]
     done = (
         0
         if fresh
@@ -120,17 +120,17 @@ def share_left(recipe: Recipe, path: Path, fresh: bool = False) -> float:
 
 
 def _errands(plan: Plan) -> list[Errand]:
-    """List the runs seed by seed, so that a campaign that is cut short has all stacks of the first
+    """List the runs seed by seed, so that a campaign that is cut short has all variants of the first
     seeds.
 
-    Within a seed, stacks of more methods come first: they take longer, and nobody should wait for
+    Within a seed, variants of more methods come first: they take longer, and nobody should wait for
     the last.
     """
     found = [
-        (place, -len(stack.methods), which, Errand(which, recipe, path, stack, seed))
+        (place, -len(variant.methods), which, Errand(which, recipe, path, variant, seed))
         for which, (recipe, path) in enumerate(plan)
         for place, seed in enumerate(recipe.train.seeds)
-        for stack in recipe.compare
+        for variant in recipe.compare
     ]
     return [errand for *_, errand in sorted(found, key=lambda entry: entry[:3])]
 

@@ -15,37 +15,37 @@ from ..backends.memory import ClientMemory
 from ..backends.pool import PoolBackend, WorkerPool
 from ..backends.serial import SerialBackend
 from ..core import device as devices
-from ..core.client import Job
+from ..core.client import Setup
 from ..core.fast.blocks import choose, has_batch_norm, joins
-from ..core.method import Method, check_stack, forgets_its_term
+from ..core.method import Method, check_methods, forgets_its_term
 from ..core.model import FedModel
 from ..core.rng import torch_stream
 from ..core.spec import Spec
 from ..data import Federation
-from ..recipe.schema import Recipe, Stack, TrainConfig
+from ..recipe.schema import Recipe, TrainConfig, Variant
 from ..util.errors import InputError
 from ..util.processes import usable_cores
 
 
 def federation(recipe: Recipe, seed: int) -> Federation:
-    """Make the clients of a recipe; every stack with the same seed has the same ones."""
+    """Make the clients of a recipe; every variant with the same seed has the same ones."""
     return data.load(recipe.data, seed)
 
 
-def job(recipe: Recipe, stack: Stack, clients: Federation, seed: int) -> Job:
+def build_setup(recipe: Recipe, variant: Variant, clients: Federation, seed: int) -> Setup:
     """Make what stays the same during a run: methods, model with its initial weights, settings."""
     with torch_stream(seed, "model"):
         model = models.build(
             recipe.model.name, recipe.model.options, clients.shape, clients.num_classes
         )
-    return assemble(model, stack.build(), clients, recipe.train, seed)
+    return assemble(model, variant.build(), clients, recipe.train, seed)
 
 
 def assemble(
     model: FedModel, methods: Sequence[Method], clients: Federation, train: TrainConfig, seed: int
-) -> Job:
+) -> Setup:
     """Put the parts of a run together and check that they fit."""
-    check_stack(methods)
+    check_methods(methods)
     count, dtype = len(clients.train.parts), getattr(torch, train.dtype)
     if (train.clients_per_round or 0) > count:
         raise InputError(
@@ -74,7 +74,7 @@ def assemble(
         method.check(spec, clients.distinct)
     for (
         method
-    ) in methods:  # in a stream of its own, so that the model starts the same for all stacks
+    ) in methods:  # in a stream of its own, so that the model starts the same for all variants
         with torch_stream(seed, "model", method.name, "rebuild"):
             model = method.rebuild(model, spec)
     for method in methods:
@@ -92,18 +92,18 @@ def assemble(
             RuntimeWarning,
             stacklevel=2,
         )
-    return Job(methods, model, replace(spec, joint=joins(model, spec)))
+    return Setup(methods, model, replace(spec, joint=joins(model, spec)))
 
 
-def useful_workers(job: Job, train: TrainConfig) -> int:
-    """One process per core that may be used, but no more than there are cohorts in a round."""
-    if job.spec.device.type != "cpu":
+def useful_workers(setup: Setup, train: TrainConfig) -> int:
+    """One process per core that may be used, but no more than there are blocks in a round."""
+    if setup.spec.device.type != "cpu":
         return 1
-    cohort = choose(job.model, job.spec, train.cohort)
-    workers = min(usable_cores(), -(-job.spec.clients_per_round // cohort))
+    block_size = choose(setup.model, setup.spec, train.clients_at_once)
+    workers = min(usable_cores(), -(-setup.spec.clients_per_round // block_size))
     if workers > 1:
         try:
-            pickle.dumps(job)
+            pickle.dumps(setup)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             warnings.warn(f"one process does all the work: {error}", RuntimeWarning, stacklevel=2)
             return 1
@@ -111,15 +111,15 @@ def useful_workers(job: Job, train: TrainConfig) -> int:
 
 
 def connect(
-    job: Job,
+    setup: Setup,
     clients: Federation,
-    cohort: int,
+    block_size: int,
     pool: WorkerPool | None,
     evaluate_samples: int | None = None,
     memory: ClientMemory | None = None,
 ) -> Backend:
     """Choose who trains and tests: this process or a pool of them."""
-    tests = [*clients.tests, *clients.some_tests(evaluate_samples, job.spec.seed)]
+    tests = [*clients.tests, *clients.some_tests(evaluate_samples, setup.spec.seed)]
     if pool is None:
-        return SerialBackend(job, clients.train, tests, cohort, memory)
-    return PoolBackend(job, clients.train, tests, cohort, pool, memory)
+        return SerialBackend(setup, clients.train, tests, block_size, memory)
+    return PoolBackend(setup, clients.train, tests, block_size, pool, memory)

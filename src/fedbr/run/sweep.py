@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ..methods import METHODS
 from ..recipe import schema as config
-from ..recipe.schema import Own, Recipe, Stack
+from ..recipe.schema import Own, Recipe, Variant
 from ..report.tables import Figure
 from ..util.errors import InputError, RunError, unknown
 from ..util.files import write
@@ -63,7 +63,7 @@ class Grid:
 
     @property
     def tunes(self) -> bool:
-        """Whether the best value is chosen for each stack; otherwise every value makes a comparison
+        """Whether the best value is chosen for each variant; otherwise every value makes a comparison
         of its own.
         """
         return self.owner not in Recipe.model_fields or (
@@ -73,23 +73,23 @@ class Grid:
 
 @dataclass(frozen=True)
 class Trial:
-    """One stack with one choice of values, on the held-out samples."""
+    """One variant with one choice of values, on the held-out samples."""
 
-    stack: Stack  # with the values in it, under the name that it has in the search
-    label: str  # of the stack that it is a version of
+    variant: Variant  # with the values in it, under the name that it has in the search
+    label: str  # of the variant that it is a version of
     values: Mapping[str, Any]
     score: Figure | None = None  # mean of the 5 best rounds; None: it diverged on some seed
 
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison: the values of what is not tuned, all trials, and how the best of each stack
+    """One comparison: the values of what is not tuned, all trials, and how the best of each variant
     compare.
     """
 
     name: str  # "data.alpha=0.5"; "" if there is only one
     trials: Sequence[Trial]
-    best: Mapping[str, Trial]  # of each stack; one whose trials all diverged has none
+    best: Mapping[str, Trial]  # of each variant; one whose trials all diverged has none
     holdout: float
     results: dict[str, Any]  # of the final runs
 
@@ -121,7 +121,7 @@ def sweep(
     grids: Sequence[Grid],
     out: Path,
     overrides: Sequence[str] = (),
-    stacks: Sequence[str] = (),
+    variants: Sequence[str] = (),
     workers: int | None = None,
     fresh: bool = False,
     holdout: float = HOLDOUT,
@@ -141,7 +141,7 @@ def sweep(
         raise InputError(f"--grid {' '.join(keys)}: a key is there twice")
     conditions = _conditions(grids)
     recipes = {
-        _name(c): config.load(recipe, [*overrides, *_settings(c)], stacks) for c in conditions
+        _name(c): config.load(recipe, [*overrides, *_settings(c)], variants) for c in conditions
     }
     if len(recipes) < len(conditions):
         raise InputError(
@@ -149,7 +149,7 @@ def sweep(
         )
     for grid in grids:
         if grid.owner not in Recipe.model_fields:
-            _check_owner(grid, [stack for r in recipes.values() for stack in r.compare])
+            _check_owner(grid, [variant for r in recipes.values() for variant in r.compare])
     trials = {name: _trials(r, [g for g in grids if g.tunes]) for name, r in recipes.items()}
     searched = [name for name, r in recipes.items() if len(trials[name]) > len(r.compare)]
     plans = {
@@ -159,7 +159,7 @@ def sweep(
     finals = {name: out / "final" / name for name in recipes}
     _check_folder(out)
     if fresh:
-        campaign.check_stacks([*recipes.values(), *(r for r, _ in plans.values())])
+        campaign.check_variants([*recipes.values(), *(r for r, _ in plans.values())])
         _discard(out, next(iter(recipes.values())))
     campaign.check(list(plans.values()))
     with campaign.Crew(workers) as crew:
@@ -225,51 +225,51 @@ def _settings(values: Mapping[str, Any]) -> list[str]:
     return [f"{key}={config.write_value(value)}" for key, value in values.items()]
 
 
-def _has(stack: Stack, grid: Grid) -> bool:
+def _has(variant: Variant, grid: Grid) -> bool:
     return grid.owner == "train" or any(
-        config.called(method["name"]) == grid.owner for method in stack.methods
+        config.called(method["name"]) == grid.owner for method in variant.methods
     )
 
 
-def _check_owner(grid: Grid, stacks: Sequence[Stack]) -> None:
-    """Refuse a grid over the parameters of a method that no stack has."""
-    if any(_has(stack, grid) for stack in stacks):
+def _check_owner(grid: Grid, variants: Sequence[Variant]) -> None:
+    """Refuse a grid over the parameters of a method that no variant has."""
+    if any(_has(variant, grid) for variant in variants):
         return
-    own = [config.called(method["name"]) for stack in stacks for method in stack.methods]
+    own = [config.called(method["name"]) for variant in variants for method in variant.methods]
     if grid.owner not in METHODS:
         raise unknown(
             f"--grid {grid.key}: section", grid.owner, {*Recipe.model_fields, *METHODS, *own}
         )
-    raise InputError(f"--grid {grid.key}: no stack of the recipe has {grid.owner!r}")
+    raise InputError(f"--grid {grid.key}: no variant of the recipe has {grid.owner!r}")
 
 
 def _trials(recipe: Recipe, grids: Sequence[Grid]) -> list[Trial]:
-    """Make a stack of every combination of the values that concern it."""
+    """Make a variant of every combination of the values that concern it."""
     found: list[Trial] = []
-    for stack in recipe.compare:
-        own = [grid for grid in grids if _has(stack, grid)]
+    for variant in recipe.compare:
+        own = [grid for grid in grids if _has(variant, grid)]
         for values in itertools.product(*(grid.values for grid in own)):
             chosen = list(zip(own, values, strict=True))
-            label = " ".join([stack.label, *(f"{grid.name}={value}" for grid, value in chosen)])
-            if len(label) > 60 or label in {trial.stack.label for trial in found}:
-                label = f"{stack.label[:50]} #{len(found)}"
-            varied = partial(_with, stack, chosen)
+            label = " ".join([variant.label, *(f"{grid.name}={value}" for grid, value in chosen)])
+            if len(label) > 60 or label in {trial.variant.label for trial in found}:
+                label = f"{variant.label[:50]} #{len(found)}"
+            varied = partial(_with, variant, chosen)
             found.append(
-                Trial(varied(label), stack.label, {grid.key: value for grid, value in chosen})
+                Trial(varied(label), variant.label, {grid.key: value for grid, value in chosen})
             )
     return found
 
 
-def _with(stack: Stack, chosen: Sequence[tuple[Grid, Any]], label: str) -> Stack:
-    methods = [dict(method) for method in stack.methods]
-    train = {} if stack.train is None else stack.train.model_dump(exclude_none=True)
+def _with(variant: Variant, chosen: Sequence[tuple[Grid, Any]], label: str) -> Variant:
+    methods = [dict(method) for method in variant.methods]
+    train = {} if variant.train is None else variant.train.model_dump(exclude_none=True)
     for grid, value in chosen:
         if grid.owner == "train":
             train[grid.name] = value
         for method in methods:
             if config.called(method["name"]) == grid.owner:
                 method[grid.name] = value
-    return config.parse_stack(
+    return config.parse_variant(
         {"label": label, "methods": methods, **({"train": train} if train else {})}
     )
 
@@ -277,19 +277,19 @@ def _with(stack: Stack, chosen: Sequence[tuple[Grid, Any]], label: str) -> Stack
 def _search(recipe: Recipe, trials: Sequence[Trial], holdout: float) -> Recipe:
     """Compare all trials on samples that are held out of the training samples."""
     data = recipe.data.model_copy(update={"holdout": recipe.data.holdout or holdout})
-    labels = [trial.stack.label for trial in trials]
+    labels = [trial.variant.label for trial in trials]
     if len(set(labels)) < len(labels):
         raise InputError(
             f"compare: with the values of the grid, a label is there twice among {', '.join(labels)}"
         )
-    return recipe.model_copy(update={"data": data, "compare": [trial.stack for trial in trials]})
+    return recipe.model_copy(update={"data": data, "compare": [trial.variant for trial in trials]})
 
 
 def _scored(trials: Sequence[Trial], results: Mapping[str, Any]) -> list[Trial]:
     by_label: dict[str, list[dict[str, Any]]] = {}
     for run in results["runs"]:
         by_label.setdefault(run["label"], []).append(run)
-    return [Trial(t.stack, t.label, t.values, _score(by_label[t.stack.label])) for t in trials]
+    return [Trial(t.variant, t.label, t.values, _score(by_label[t.variant.label])) for t in trials]
 
 
 def _score(runs: Sequence[dict[str, Any]]) -> Figure | None:
@@ -301,7 +301,7 @@ def _score(runs: Sequence[dict[str, Any]]) -> Figure | None:
 
 
 def _best(trials: Sequence[Trial], searched: bool) -> dict[str, Trial]:
-    """Choose the highest mean of every stack; of equals the first."""
+    """Choose the highest mean of every variant; of equals the first."""
     if not searched:
         return {trial.label: trial for trial in trials}
     found: dict[str, Trial] = {}
@@ -321,13 +321,13 @@ def _best(trials: Sequence[Trial], searched: bool) -> dict[str, Trial]:
 
 
 def _final(recipe: Recipe, best: Mapping[str, Trial], trials: Sequence[Trial]) -> Recipe:
-    """Compare the chosen on the test samples; where others were searched, a stack that was not says
+    """Compare the chosen on the test samples; where others were searched, a variant that was not says
     so.
     """
     count = {label: sum(trial.label == label for trial in trials) for label in best}
     marks = {label: count[label] > 1 if max(count.values()) > 1 else None for label in best}
     chosen = [
-        t.stack.model_copy(update={"label": label, "tuned": marks[label]})
+        t.variant.model_copy(update={"label": label, "tuned": marks[label]})
         for label, t in best.items()
     ]
     data = recipe.data.model_copy(update={"holdout": 0.0})

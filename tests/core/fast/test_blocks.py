@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import fedbr
 from fedbr import models
-from fedbr.core.client import SGD, cohorts
+from fedbr.core.client import SGD, blocks
 from fedbr.core.fast.blocks import choose, step_cost
 from fedbr.core.spec import Spec
 from fedbr.core.wire import Task
@@ -130,10 +130,10 @@ def test_a_plain_step_adds_what_the_seed_has_scaled() -> None:
         (1, 1, [1]),
     ],
 )
-def test_cohorts_share_the_clients_evenly(clients: int, size: int, sizes: list[int]) -> None:
+def test_blocks_share_the_clients_evenly(clients: int, size: int, sizes: list[int]) -> None:
     """Nobody is left over to train alone, which would cost more than a share; order is kept."""
     tasks = [Task("train", client, 1) for client in range(clients)]
-    found = cohorts(tasks, [{} for _ in tasks], size)
+    found = blocks(tasks, [{} for _ in tasks], size)
     assert [len(group) for group in found] == sizes
     assert [i for group in found for i in group] == list(range(clients))
 
@@ -141,4 +141,4 @@ def test_cohorts_share_the_clients_evenly(clients: int, size: int, sizes: list[i
 def test_only_clients_with_the_same_memory_train_together() -> None:
     tasks = [Task("train", client, 1) for client in range(6)]
     states = [{"m": {"w": torch.zeros(2 + client % 2)}} for client in range(6)]
-    assert cohorts(tasks, states, 2) == [[0], [2, 4], [1], [3, 5]]
+    assert blocks(tasks, states, 2) == [[0], [2, 4], [1], [3, 5]]

@@ -16,13 +16,13 @@ from fedbr.core.client import SGD, _whole
 from fedbr.core.fast.chain import Chain
 from fedbr.core.fast.selfcheck import obstacle
 from fedbr.core.method import Batch, ClientContext, soft_cross_entropy
-from fedbr.core.model import CohortModel, FedModel, Output
+from fedbr.core.model import Block, FedModel, Output
 from fedbr.core.spec import Spec
 
 
-def cohort(model: FedModel, size: int = 3, dims: int = 1) -> CohortModel:
+def clients_at_once(model: FedModel, size: int = 3, dims: int = 1) -> Block:
     weights = {k: v.clone() for k, v in model.weights().items()}
-    local = CohortModel(model, weights, size, dims)
+    local = Block(model, weights, size, dims)
     with torch.no_grad():  # clients that have moved apart
         for i, p in enumerate(local.groups["model"].values()):
             p += 0.1 * torch.linspace(-1 - i, 1 + i, p.numel(), dtype=p.dtype).sin().view_as(p)
@@ -36,7 +36,7 @@ def mlp(*sizes: int, shape: tuple[int, ...] = ()) -> FedModel:
     return FedModel(nn.Sequential(*layers), sizes[-2], sizes[-1])
 
 
-def by_hand(local: CohortModel, x: Tensor) -> Tensor:
+def by_hand(local: Block, x: Tensor) -> Tensor:
     """Run client after client, each layer as torch has it."""
     made = []
     for client in range(local.size):
@@ -67,7 +67,7 @@ def test_output_and_gradient_are_those_of_client_after_client(
     count: int, sizes: tuple[int, ...], shape: tuple[int, ...]
 ) -> None:
     torch.manual_seed(0)
-    local = cohort(mlp(*sizes, shape=shape).double(), dims=len(shape) or 1)
+    local = clients_at_once(mlp(*sizes, shape=shape).double(), dims=len(shape) or 1)
     weights = list(local.groups["model"].values())
     x, y = samples(count, sizes, shape, torch.float64)
     before = x.clone()
@@ -111,7 +111,7 @@ def test_the_cross_entropy_without_autograd_has_autograds_bits(
     dtype: torch.dtype, count: int, sizes: tuple[int, ...], shape: tuple[int, ...], seed: float
 ) -> None:
     torch.manual_seed(0)
-    local = cohort(mlp(*sizes, shape=shape).to(dtype), dims=len(shape) or 1)
+    local = clients_at_once(mlp(*sizes, shape=shape).to(dtype), dims=len(shape) or 1)
     weights = list(local.groups["model"].values())
     x, y = samples(count, sizes, shape, dtype)
     before = x.clone(), y.clone()
@@ -129,7 +129,7 @@ def test_the_cross_entropy_without_autograd_has_autograds_bits(
         torch._foreach_sub_(weights, weights)
         for w, start in zip(
             weights,
-            cohort(local.module, dims=local.sample_dims).groups["model"].values(),
+            clients_at_once(local.module, dims=local.sample_dims).groups["model"].values(),
             strict=True,
         ):
             w += start
@@ -139,15 +139,15 @@ def test_the_cross_entropy_without_autograd_has_autograds_bits(
     assert torch.equal(y, before[1])
 
 
-def projector(dtype: torch.dtype = torch.float64) -> CohortModel:
+def projector(dtype: torch.dtype = torch.float64) -> Block:
     model = mlp(12, 5, 4)
     model.extras["more"] = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3))
-    return cohort(model.to(dtype))
+    return clients_at_once(model.to(dtype))
 
 
 def test_a_loss_may_use_weights_directly_and_run_the_model_twice() -> None:
     torch.manual_seed(0)
-    local = cohort(mlp(12, 5, 4).double())
+    local = clients_at_once(mlp(12, 5, 4).double())
     weights = list(local.groups["model"].values())
     x, other = torch.randn(2, 3, 8, 12, dtype=torch.float64)
 
@@ -165,7 +165,7 @@ def test_a_loss_may_use_weights_directly_and_run_the_model_twice() -> None:
 
 
 def test_what_no_loss_uses_stays() -> None:
-    local = cohort(mlp(12, 5, 4))
+    local = clients_at_once(mlp(12, 5, 4))
     weights = list(local.groups["model"].values())
     grads, heard = local.gradient(
         local(torch.randn(3, 2, 12)).features.sum(dim=(1, 2)), "model", 1.0
@@ -200,7 +200,7 @@ def test_the_gradient_of_a_group_costs_no_other_group_anything(
 
 
 def test_a_failure_leaves_no_ears_behind() -> None:
-    local = cohort(mlp(12, 5, 4))
+    local = clients_at_once(mlp(12, 5, 4))
     with pytest.raises(RuntimeError, match="grad"):
         local.gradient(torch.zeros(3), "model", 1.0)
     assert all(chain.heard is None for _, chain in local.chains)
@@ -288,12 +288,12 @@ NOT_CHAINS: dict[str, FedModel] = {
 
 @pytest.mark.parametrize("name", NOT_CHAINS)
 def test_what_is_no_chain_is_left_to_autograd(name: str) -> None:
-    assert cohort(NOT_CHAINS[name]).as_chain() is None
+    assert clients_at_once(NOT_CHAINS[name]).as_chain() is None
 
 
 def test_images_that_are_not_flattened_and_single_clients_are_left_to_autograd() -> None:
-    assert cohort(mlp(12, 5, 4), dims=3).as_chain() is None
-    assert cohort(mlp(12, 5, 4), size=1).as_chain() is None
+    assert clients_at_once(mlp(12, 5, 4), dims=3).as_chain() is None
+    assert clients_at_once(mlp(12, 5, 4), size=1).as_chain() is None
 
 
 class Nothing(fedbr.Method):
@@ -330,7 +330,7 @@ def test_runs_are_the_same_to_the_bit(
         "batch_size": 8,
         "lr": 0.05,
         "hidden": (7, 6),
-        "cohort": 2,
+        "clients_at_once": 2,
     } | options
     written = fedbr.train(federation, "mlp", more, **short)
     assert followed

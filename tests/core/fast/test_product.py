@@ -236,7 +236,9 @@ def test_a_careless_method_is_told_where(
     library: str, what: str, federation: fedbr.Federation
 ) -> None:
     with pytest.raises(RunError, match=r"test_product.py.*loss"):
-        fedbr.train(federation, "mlp", [Careless(what=what)], rounds=1, local_steps=1, cohort=6)
+        fedbr.train(
+            federation, "mlp", [Careless(what=what)], rounds=1, local_steps=1, clients_at_once=6
+        )
 
 
 @pytest.mark.skipif(
@@ -343,7 +345,13 @@ def test_numpy_and_the_environment_stay_as_they_are(setting: dict[str, str], ear
         assert done.stdout.strip() in (ours, "PyTorch")
 
 
-SHORT: dict[str, Any] = {"rounds": 2, "local_steps": 3, "batch_size": 8, "lr": 0.05, "cohort": 2}
+SHORT: dict[str, Any] = {
+    "rounds": 2,
+    "local_steps": 3,
+    "batch_size": 8,
+    "lr": 0.05,
+    "clients_at_once": 2,
+}
 
 
 def test_runs_agree_to_single_precision(
@@ -400,6 +408,9 @@ def test_weights_that_lie_turned_train_alike_with_workers(federation: fedbr.Fede
         if isinstance(module, nn.Sequential):
             module[0].weight = nn.Parameter(torch.randn(6, 33).mT)
         model = fedbr.FedModel(module, 33, 4)
-        for cohort in (1, 3):
-            one, two = (weights(federation, model, cohort=cohort, workers=w) for w in (1, 2))
+        for clients_at_once in (1, 3):
+            one, two = (
+                weights(federation, model, clients_at_once=clients_at_once, workers=w)
+                for w in (1, 2)
+            )
             assert all(map(torch.equal, one, two))

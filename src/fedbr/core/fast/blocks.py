@@ -33,7 +33,7 @@ TINY = 5e6
 # model.
 LIGHT, MORE, FEW = 3e7, 10, 5
 LIMIT = 100  # more would share little more, and every client takes memory
-# Weights of a cohort that stay, with their gradients, in the part of the cache that one core gets.
+# Weights of a block that stay, with their gradients, in the part of the cache that one core gets.
 # Beyond it small batches wait for memory: on 10 samples five MLPs of 3 million weights take 1.9 of
 # the time of one at a time; of 0.5 million, on 4, 0.8 to 1.15; of 0.4 million 0.7 to 0.9.
 ROOM = 2_000_000
@@ -94,7 +94,7 @@ def has_batch_norm(model: FedModel) -> bool:
 
 
 def choose(model: FedModel, spec: Spec, wanted: int | Literal["auto"]) -> int:
-    """Return the cohort size; one, with a warning, if the model cannot run for several clients at
+    """Return the block size; one, with a warning, if the model cannot run for several clients at
     once.
     """
     size = 1 if wanted == "auto" else wanted
