@@ -8,88 +8,91 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ..core.client import Setup, blocks, new_state
-from ..core.evaluation import Exam
-from ..core.samples import Samples, TrainData
-from ..core.wire import SHARED, Payload, Reply, Task
+from ..core.broadcast import Broadcast
+from ..core.client import blocks, new_state
+from ..core.setup import Setup
+from ..core.evaluation import Answers, Exam, TestPlan
+from ..core.samples import TrainData
+from ..core.wire import Payload, Reply
 from ..util.errors import RunError
 from .memory import ClientMemory
 
-Work = tuple[list[Task], list[Payload]]
-Answers = list[tuple[Reply, Payload]]
+Work = tuple[Broadcast, list[Payload]]  # the message for a block, and what its clients remember
+Outcome = list[tuple[Reply, Payload]]  # of every client of the block: its reply and new memory
 
 
 class Backend(Protocol):
-    """Carries tasks to clients and brings their replies back, in the order of the tasks."""
+    """Carries a message to clients and brings their replies back, in the order of the clients."""
 
     states: ClientMemory  # of the clients that live here
-    shared: Payload  # what the server shared last; whoever trains holds the same
+    plan: TestPlan  # what models are tested on
 
-    tests: Sequence[Samples]  # what models are tested on
+    def run(self, broadcast: Broadcast) -> list[Reply]: ...
 
-    def run(self, tasks: Sequence[Task]) -> list[Reply]: ...
-
-    def test(self, exams: Sequence[Exam]) -> list[Tensor]:
-        """Let models answer; return the right answers by class for each piece of each exam."""
+    def test(self, exams: Sequence[Exam]) -> list[Answers]:
+        """Let models answer; return the counts of each piece of each exam."""
         ...
 
 
 class LocalBackend(ABC):
-    """Keeps the clients' state and groups tasks into blocks, whose size does not depend on the
-    workers.
+    """Keeps the clients' memory and trains them block by block.
+
+    The size of a block does not depend on the number of workers.
     """
 
     def __init__(
         self,
         setup: Setup,
         data: TrainData,
-        tests: Sequence[Samples],
+        plan: TestPlan,
         block_size: int,
         memory: ClientMemory | None = None,
     ) -> None:
-        self.setup, self.data, self.tests, self.block_size = setup, data, tests, block_size
+        self.setup, self.data, self.plan, self.block_size = setup, data, plan, block_size
         self.states = ClientMemory() if memory is None else memory
-        self.shared: Payload = {}
-        self._memory = new_state(setup).keys()  # the methods that remember
+        self._remembering = new_state(setup).keys()  # the methods that remember
 
     def run(
-        self, tasks: Sequence[Task], groups: Sequence[Sequence[int]] | None = None
+        self, broadcast: Broadcast, groups: Sequence[Sequence[int]] | None = None
     ) -> list[Reply]:
-        """Answer tasks; ``groups``: who trains together, by position, where that was decided among
-        more tasks.
+        """Let clients answer.
+
+        groups: who trains together, by position, where that was decided among more clients.
         """
-        for task in tasks:
-            self.shared |= {k: v for k, v in task.payload.items() if k.startswith(SHARED)}
-        states = [self._state(task) | self.shared for task in tasks]
-        groups = blocks(tasks, states, self.block_size) if groups is None else groups
-        answers = self._answer([([tasks[i] for i in g], [states[i] for i in g]) for g in groups])
+        clients = broadcast.clients
+        states = [self._state(broadcast, client) for client in clients]
+        groups = blocks(states, self.block_size) if groups is None else groups
+        work = [
+            (broadcast.to([clients[i] for i in group]), [states[i] for i in group])
+            for group in groups
+        ]
         replies: dict[int, Reply] = {}
-        for group, answer in zip(groups, answers, strict=True):
-            for i, (reply, state) in zip(group, answer, strict=True):
-                replies[i] = reply
-                if tasks[i].kind == "train" and state:
-                    self.states[tasks[i].client] = state
+        for outcome in self._answer(work):
+            for reply, state in outcome:
+                replies[reply.client] = reply
+                if broadcast.kind == "train" and state:
+                    self.states[reply.client] = state
         self.states.spill()
-        return [replies[i] for i in range(len(tasks))]
+        return [replies[client] for client in clients]
 
     @abstractmethod
-    def test(self, exams: Sequence[Exam]) -> list[Tensor]: ...
+    def test(self, exams: Sequence[Exam]) -> list[Answers]: ...
 
     @abstractmethod
-    def _answer(self, work: Sequence[Work]) -> Sequence[Answers]:
+    def _answer(self, work: Sequence[Work]) -> Sequence[Outcome]:
         """Let every block answer, in order."""
 
-    def _state(self, task: Task) -> Payload:
+    def _state(self, broadcast: Broadcast, client: int) -> Payload:
         """Return what a client remembers; one that trained before must not silently start anew."""
-        if task.kind == "contribute":
+        if broadcast.kind == "contribute":
             return {}
-        known = self.states.get(task.client, {})
-        if known.keys() == self._memory:
+        known = self.states.get(client, {})
+        if known.keys() == self._remembering:
             return known
-        if task.last:
-            lost = ", ".join(name for name in self._memory if name not in known)
+        if last := broadcast.last_of(client):
+            lost = ", ".join(name for name in self._remembering if name not in known)
             raise RunError(
-                f"round {task.round}, client {task.client}: it trained in round {task.last}, but what it remembers "
-                f"({lost}) is lost"
+                f"round {broadcast.round}, client {client}: it trained in round {last}, but what "
+                f"it remembers ({lost}) is lost"
             )
         return new_state(self.setup)

@@ -15,16 +15,17 @@ from typing import Any
 
 import torch
 import torch.multiprocessing as mp
-from torch import Tensor
 
-from ..core.client import Setup, handle
-from ..core.evaluation import Exam, Piece
+from ..core.broadcast import Broadcast
+from ..core.client import handle
+from ..core.setup import Setup
+from ..core.evaluation import Answers, Exam, Piece, TestPlan
 from ..core.fast import product
-from ..core.samples import Samples, TrainData
-from ..core.wire import SHARED, Payload, Reply, Task, pack, unpack
+from ..core.samples import TrainData
+from ..core.wire import Payload, Reply, pack, unpack
 from ..util.errors import InputError, RunError
 from ..util.processes import keep_memory
-from .base import Answers, LocalBackend, Work
+from .base import LocalBackend, Outcome, Work
 from .memory import ClientMemory
 from .serial import SerialBackend
 
@@ -55,12 +56,12 @@ class WorkerPool:
             self.connections.append(ours)
             self.processes.append(process)
 
-    def prepare(self, setup: Setup, data: TrainData, tests: Sequence[Samples]) -> None:
+    def prepare(self, setup: Setup, data: TrainData, plan: TestPlan) -> None:
         """Give every worker the run's constants; tensors go through shared memory."""
         for connection in self.connections:
             self.send(connection, PREPARE)
             try:
-                connection.send((setup, data, tests))
+                connection.send((setup, data, plan))
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise InputError(
                     f"workers = {len(self.connections)}: cannot send the run there ({error}); use 1"
@@ -137,62 +138,56 @@ class WorkerPool:
 
 
 class PoolBackend(LocalBackend):
+    """Gives blocks to the processes of a pool."""
+
     def __init__(
         self,
         setup: Setup,
         data: TrainData,
-        tests: Sequence[Samples],
+        plan: TestPlan,
         block_size: int,
         pool: WorkerPool,
         memory: ClientMemory | None = None,
     ) -> None:
-        super().__init__(setup, data, tests, block_size, memory)
+        super().__init__(setup, data, plan, block_size, memory)
         self.pool = pool
-        pool.prepare(setup, data, tests)
+        pool.prepare(setup, data, plan)
 
-    def test(self, exams: Sequence[Exam]) -> list[Tensor]:
-        """Deal out the pieces; counts are whole numbers, so that it does not matter who counts
-        what.
-        """
+    def test(self, exams: Sequence[Exam]) -> list[Answers]:
+        """Deal out the pieces; as counts only add up, it does not matter who counts what."""
         workers = len(self.pool.connections)
-        hands = 2 * workers if len(exams) == 1 else 1  # many models are work enough for all
-        dealt = [
-            (i, asked[h::hands])
-            for i, (_, asked) in enumerate(exams)
-            for h in range(hands)
-            if asked[h::hands]
-        ]
-        models = [{"exam": {"model": params}} for params, _ in exams]
-        length = self.pool.publish(pack({}, models.pop())) if len(models) == 1 else 0
-        own = models or [{}]
-        blobs = self.pool.spread(
-            pack({"common": length, "exam": some}, own[i]) for i, some in dealt
-        )
-        found: list[dict[Piece, Tensor]] = [{} for _ in exams]
-        for (i, some), blob in zip(dealt, blobs, strict=True):
-            found[i] |= zip(some, _unpack(blob)[1]["counts"]["right"]["pieces"], strict=True)
-        return [
-            torch.stack([right[piece] for piece in asked])
-            if asked
-            else torch.zeros(0, self.setup.spec.num_classes)
-            for (_, asked), right in zip(exams, found, strict=True)
-        ]
+        shares = 2 * workers if len(exams) == 1 else 1  # many models are work enough for all
+        dealt = []
+        for i, exam in enumerate(exams):
+            for share in range(shares):
+                if some := exam.pieces[share::shares]:
+                    dealt.append((i, some))
+        models: list[Payload] = [{"exam": exam.model} for exam in exams]
+        on_board = self.pool.publish(pack({}, {"exam": models[0]})) if len(models) == 1 else 0
 
-    def _answer(self, work: Sequence[Work]) -> Sequence[Answers]:
-        """All tasks of a call bring the same payload, and all states what is shared: these go on
-        the board.
-        """
+        def question(i: int, some: Sequence[Piece]) -> bytes:
+            header = {"common": on_board, "exam": some, "tallies": exams[i].tallies}
+            return pack(header, {} if on_board else {"exam": models[i]})
+
+        blobs = self.pool.spread(question(i, some) for i, some in dealt)
+        answers: list[dict[Piece, torch.Tensor]] = [{} for _ in exams]
+        for (i, some), blob in zip(dealt, blobs, strict=True):
+            counts = _unpack(blob)[1]["counts"]["counts"]["pieces"]
+            answers[i] |= zip(some, counts, strict=True)
+        return list(answers)
+
+    def _answer(self, work: Sequence[Work]) -> Sequence[Outcome]:
+        """Put what all blocks receive on the board, and spread the blocks over the processes."""
         if not work:
             return []
-        (task, *_), (state, *_) = work[0]
-        sections = {k: v for k, v in task.payload.items() if not k.startswith(SHARED)}
-        length = self.pool.publish(pack({}, {"task": sections, "shared": _shared(state)}))
-        order = sorted(
-            range(len(work)), key=lambda i: -len(work[i][0])
-        )  # large ones first: nobody waits for the last
+        broadcast = work[0][0]
+        common = {"payload": broadcast.payload, "shared": broadcast.shared}
+        length = self.pool.publish(pack({}, common))
+        # Large blocks first: nobody waits for the last.
+        order = sorted(range(len(work)), key=lambda i: -len(work[i][1]))
         blobs = self.pool.spread(_pack_work(length, *work[i]) for i in order)
-        answers = dict(zip(order, map(_unpack_answers, blobs), strict=True))
-        return [answers[i] for i in range(len(work))]
+        outcomes = dict(zip(order, map(_unpack_outcome, blobs), strict=True))
+        return [outcomes[i] for i in range(len(work))]
 
 
 @contextmanager
@@ -213,7 +208,7 @@ def _work(connection: Connection, products: str) -> None:
     product.follow(products)
     torch.set_num_threads(1)
     keep_memory()
-    desk: SerialBackend | None = None
+    backend: SerialBackend | None = None
     board = torch.empty(0, dtype=torch.uint8)
     with suppress(EOFError, OSError):  # the parent is gone
         while True:
@@ -223,17 +218,16 @@ def _work(connection: Connection, products: str) -> None:
                 continue
             try:
                 if blob == PREPARE:
-                    setup, data, tests = connection.recv()
-                    desk = SerialBackend(setup, data, tests, 1)
+                    setup, data, plan = connection.recv()
+                    backend = SerialBackend(setup, data, plan, 1)
                     answer = pack({}, {})
                 else:
-                    assert desk is not None
+                    assert backend is not None
                     header, own = unpack(blob)
                     if header["common"]:
                         own |= unpack(board[: header["common"]].numpy().tobytes())[1]
-                    answer = (
-                        _exam(desk, header, own) if "exam" in header else _tasks(desk, header, own)
-                    )
+                    respond = _exam if "exam" in header else _train
+                    answer = respond(backend, header, own)
             except (EOFError, OSError):
                 raise
             except InputError as error:
@@ -249,42 +243,52 @@ def _work(connection: Connection, products: str) -> None:
             connection.send_bytes(answer)
 
 
-def _exam(desk: SerialBackend, header: dict[str, Any], payloads: dict[str, Payload]) -> bytes:
-    asked = [Piece(*piece) for piece in header["exam"]]
-    (right,) = desk.test([(payloads["exam"]["model"], asked)])
-    return pack({}, {"counts": {"right": {"pieces": right}}})
+def _exam(backend: SerialBackend, header: dict[str, Any], payloads: dict[str, Payload]) -> bytes:
+    pieces = [Piece(*piece) for piece in header["exam"]]
+    exam = Exam(payloads["exam"]["exam"], pieces, tuple(header["tallies"]))
+    (answers,) = backend.test([exam])
+    counts = torch.stack([answers[piece] for piece in pieces])
+    return pack({}, {"counts": {"counts": {"pieces": counts}}})
 
 
-def _tasks(desk: SerialBackend, header: dict[str, Any], payloads: dict[str, Payload]) -> bytes:
-    tasks = [Task(payload=payloads["task"], **fields) for fields in header["tasks"]]
-    states = [payloads[f"state/{i}"] | payloads["shared"] for i in range(len(tasks))]
-    answers = handle(desk.setup, desk.data, tasks, states)
-    replies = [
-        {"client": r.client, "num_examples": r.num_examples, "metrics": r.metrics}
-        for r, _ in answers
-    ]
-    found: dict[str, Payload] = {}
-    for i, (reply, state) in enumerate(answers):
-        found |= {f"reply/{i}": reply.payload, f"state/{i}": state}
-    return pack({"replies": replies}, found)
+def _train(backend: SerialBackend, header: dict[str, Any], payloads: dict[str, Payload]) -> bytes:
+    clients = header["clients"]
+    broadcast = Broadcast(
+        header["kind"],
+        header["round"],
+        tuple(clients),
+        payloads["payload"],
+        payloads["shared"],
+    )
+    states = [payloads[f"state/{client}"] for client in clients]
+    replies = []
+    kept: dict[str, Payload] = {}
+    for reply, state in handle(backend.setup, backend.data, broadcast, states):
+        facts = {"num_examples": reply.num_examples, "metrics": reply.metrics}
+        replies.append({"client": reply.client, **facts})
+        kept |= {f"reply/{reply.client}": reply.payload, f"state/{reply.client}": state}
+    return pack({"replies": replies}, kept)
 
 
-def _pack_work(common: int, tasks: Sequence[Task], states: Sequence[Payload]) -> bytes:
-    fields = [{"kind": t.kind, "client": t.client, "round": t.round, "last": t.last} for t in tasks]
-    own = ({k: v for k, v in s.items() if not k.startswith(SHARED)} for s in states)
-    return pack({"common": common, "tasks": fields}, {f"state/{i}": s for i, s in enumerate(own)})
+def _pack_work(common: int, broadcast: Broadcast, states: Sequence[Payload]) -> bytes:
+    header = {
+        "common": common,
+        "kind": broadcast.kind,
+        "round": broadcast.round,
+        "clients": broadcast.clients,
+    }
+    own = {f"state/{c}": state for c, state in zip(broadcast.clients, states, strict=True)}
+    return pack(header, own)
 
 
-def _shared(state: Payload) -> Payload:
-    return {k: v for k, v in state.items() if k.startswith(SHARED)}
-
-
-def _unpack_answers(blob: bytes) -> Answers:
+def _unpack_outcome(blob: bytes) -> Outcome:
     header, payloads = _unpack(blob)
-    return [
-        (Reply(payload=payloads[f"reply/{i}"], **fields), payloads[f"state/{i}"])
-        for i, fields in enumerate(header["replies"])
-    ]
+    outcome = []
+    for fields in header["replies"]:
+        client = fields["client"]
+        reply = Reply(payload=payloads[f"reply/{client}"], **fields)
+        outcome.append((reply, payloads[f"state/{client}"]))
+    return outcome
 
 
 def _unpack(blob: bytes) -> tuple[dict[str, Any], dict[str, Payload]]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
-from torch import Tensor
-
-from ..core.client import Setup, handle
-from ..core.evaluation import Exam, count
-from ..core.samples import Samples, TrainData
-from .base import Answers, LocalBackend, Work
+from ..core.client import handle
+from ..core.setup import Setup
+from ..core.evaluation import Answers, Exam, TestPlan, answer
+from ..core.samples import TrainData
+from .base import LocalBackend, Outcome, Work
 from .memory import ClientMemory
 
 
@@ -21,23 +20,18 @@ class SerialBackend(LocalBackend):
         self,
         setup: Setup,
         data: TrainData,
-        tests: Sequence[Samples],
+        plan: TestPlan,
         block_size: int,
         memory: ClientMemory | None = None,
     ) -> None:
         device = setup.spec.device
-        super().__init__(setup, data.to(device), tests, block_size, memory)
-        self.tester = copy.deepcopy(setup.model).to(device)
-        there = {
-            id(test): test.to(device) for test in tests
-        }  # one that stands there twice is moved once
-        self.tests_there = [there[id(test)] for test in tests]
+        super().__init__(setup, data.to(device), plan, block_size, memory)
+        self._tested = copy.deepcopy(setup.model).to(device)
+        self._plan_there = plan.to(device)
 
-    def test(self, exams: Sequence[Exam]) -> list[Tensor]:
-        return [
-            count(self.tester, params, self.tests_there, asked, self.setup.spec.dtype)
-            for params, asked in exams
-        ]
+    def test(self, exams: Sequence[Exam]) -> list[Answers]:
+        dtype = self.setup.spec.dtype
+        return [answer(self._tested, self._plan_there, exam, dtype) for exam in exams]
 
-    def _answer(self, work: Sequence[Work]) -> Sequence[Answers]:
-        return [handle(self.setup, self.data, tasks, states) for tasks, states in work]
+    def _answer(self, work: Sequence[Work]) -> Sequence[Outcome]:
+        return [handle(self.setup, self.data, broadcast, states) for broadcast, states in work]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..backends.pool import WorkerPool
-from ..core.client import Setup
+from ..core.setup import Setup
 from ..core.evaluation import BATCH
 from ..core.fast.blocks import choose
 from ..core.method import Method

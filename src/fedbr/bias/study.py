@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..backends.pool import WorkerPool
-from ..core.client import Setup
+from ..core.setup import Setup
 from ..core.method import Method, trained
 from ..core.model import Output
 from ..core.wire import State

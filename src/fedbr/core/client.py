@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from ..util.errors import RunError, at_its_place
+from .broadcast import Broadcast
 from .device import autocast, default, moved
 from .fast.chain import Chain, Heard
 from .method import Batch, ClientContext, Method, soft_cross_entropy
 from .method import grad as grad_of
-from .model import Block, FedModel
+from .model import Block
 from .rng import layer_streams, stream
 from .samples import TrainData
+from .setup import Setup
 from .spec import CPU, Spec
-from .wire import SHARED, Payload, Reply, State, Task
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Everything about a run that does not change, the same on every side."""
-
-    methods: Sequence[Method]
-    model: FedModel  # the architecture and the initial weights
-    spec: Spec
-
-    @property
-    def alone(self) -> bool:
-        """Whether clients train without a server."""
-        return any(m.alone for m in self.methods)
+from .wire import SHARED, Payload, Reply, State
 
 
 Acting = Sequence[
@@ -40,16 +28,17 @@ Acting = Sequence[
 
 
 def handle(
-    setup: Setup, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]
+    setup: Setup, data: TrainData, broadcast: Broadcast, states: Sequence[Payload]
 ) -> list[tuple[Reply, Payload]]:
-    """Answer one block's tasks; return each client's reply and new state."""
-    if tasks[0].kind == "contribute":
-        with at_its_place():
-            return [(_contribute(setup, data, task), {}) for task in tasks]  # no state changes
+    """Let the clients of one block answer; return each client's reply and new state."""
+    clients, round = broadcast.clients, broadcast.round
+    if broadcast.kind == "contribute":
+        with at_its_place():  # no state changes
+            return [(_contribute(setup, data, client, round), {}) for client in clients]
     spec = setup.spec
-    layers = layer_streams(spec.seed, tasks[0].round, [task.client for task in tasks], spec.device)
+    layers = layer_streams(spec.seed, round, clients, spec.device)
     with at_its_place(), layers, default(spec.device):
-        return _train(setup, data, tasks, states)
+        return _train(setup, data, broadcast, states)
 
 
 def new_state(setup: Setup) -> Payload:
@@ -57,50 +46,50 @@ def new_state(setup: Setup) -> Payload:
     return {m.name: state for m in setup.methods if (state := m.init_client(setup.model))}
 
 
-def blocks(tasks: Sequence[Task], states: Sequence[Payload], size: int) -> list[list[int]]:
-    """Group tasks (by position) that can train together: same kind of task, same kind of state.
+def blocks(states: Sequence[Payload], size: int) -> list[list[int]]:
+    """Group clients (by position) that can train together: those with the same kind of state.
 
-    Groups have at most ``size`` tasks and differ by one at most: a client left over would cost more
-    than its share.
+    Groups have at most ``size`` clients and differ by one at most: a client left over would cost
+    more than its share.
     """
-    groups: dict[object, list[int]] = {}
-    for i, (task, state) in enumerate(zip(tasks, states, strict=True)):
+    alike: dict[object, list[int]] = {}
+    for i, state in enumerate(states):
         schema = [
-            (s, k, tuple(v.shape)) for s, section in state.items() for k, v in section.items()
+            (section, key, tuple(value.shape))
+            for section, values in state.items()
+            for key, value in values.items()
         ]
-        groups.setdefault((task.kind, task.round, *sorted(schema)), []).append(i)
-    found = []
-    for group in groups.values():
-        count = -(-len(group) // size)
-        found += [
-            group[i * len(group) // count : (i + 1) * len(group) // count] for i in range(count)
-        ]
-    return found
+        alike.setdefault(tuple(sorted(schema)), []).append(i)
+    groups = []
+    for members in alike.values():
+        count = -(-len(members) // size)
+        ends = [i * len(members) // count for i in range(count + 1)]
+        groups += [members[start:end] for start, end in pairwise(ends)]
+    return groups
 
 
-def _contribute(setup: Setup, data: TrainData, task: Task) -> Reply:
-    x, y = data.of(task.client, setup.spec.dtype)
-    payload = {
-        m.name: m.contribute(
-            x, y, setup.spec, stream(setup.spec.seed, m.name, "contribute", task.round, task.client)
-        )
-        for m in setup.methods
-        if m.asks_clients and m.shares_in(task.round)
-    }
-    return Reply(task.client, len(x), {k: v for k, v in payload.items() if v})
+def _contribute(setup: Setup, data: TrainData, client: int, round: int) -> Reply:
+    spec = setup.spec
+    x, y = data.of(client, spec.dtype)
+    payload = {}
+    for method in setup.methods:
+        if method.asks_clients and method.shares_in(round):
+            rng = stream(spec.seed, method.name, "contribute", round, client)
+            if section := method.contribute(x, y, spec, rng):
+                payload[method.name] = section
+    return Reply(client, len(x), payload)
 
 
 def _train(
-    setup: Setup, data: TrainData, tasks: Sequence[Task], states: Sequence[Payload]
+    setup: Setup, data: TrainData, broadcast: Broadcast, states: Sequence[Payload]
 ) -> list[tuple[Reply, Payload]]:
-    spec, round = setup.spec, tasks[0].round
-    clients = [t.client for t in tasks]
-    received = moved(
-        tasks[0].payload | ({"model": setup.model.weights()} if setup.alone else {}), spec.device
-    )
+    spec, round, clients = setup.spec, broadcast.round, broadcast.clients
+    own_start = {"model": setup.model.weights()} if setup.alone else {}
+    received = moved(broadcast.payload | own_start, spec.device)
+    shared = moved(broadcast.shared, spec.device)
     states = [moved(state, spec.device) for state in states]
     start = received["model"]
-    local = Block(setup.model, start, len(tasks), len(spec.shape), spec.joint)
+    local = Block(setup.model, start, len(clients), len(spec.shape), spec.joint)
     edited = {"model"} if any(m.edits for m in setup.methods) else set()
     optimizers = {
         name: SGD(list(params.values()), spec, name in edited)
@@ -136,7 +125,7 @@ def _train(
             sampler=lambda rngs, shape: data.draw(clients, rngs, shape, spec.dtype),
             state=_stack([s.get(method.name, {}) for s in states]),
             received=received.get(method.name, {}),
-            shared=states[0].get(SHARED + method.name, {}),
+            shared=shared.get(SHARED + method.name, {}),
         )
 
     stack = [(m, context(m)) for m in setup.methods]

@@ -1,9 +1,11 @@
-"""Testing a model: cut into pieces that anybody may count, and whose counts only have to be added."""
+"""Testing models: what they are tested on, cut into pieces, and counts that only have to be added."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,47 +18,176 @@ BATCH = 512  # samples that go through the model together; the same for every nu
 
 
 class Piece(NamedTuple):
-    """Some samples of one test set."""
+    """Some samples of one test set, or of its quick part."""
 
     test: int
     start: int
     stop: int
-    pairs: bool = False  # count every pair of truth and guess, not only the right ones
+    quick: bool = False
 
 
-Exam = tuple[State, list[Piece]]  # a model, and what it is asked
+class Exam(NamedTuple):
+    """A model, the pieces that it is asked, and what is counted of its answers."""
+
+    model: State
+    pieces: Sequence[Piece]
+    tallies: tuple[str, ...]
 
 
-def pieces(tests: Sequence[Samples], wanted: Iterable[int], pairs: bool = False) -> list[Piece]:
-    """Cut test sets into batches."""
-    return [
-        Piece(t, start, min(start + BATCH, len(tests[t])), pairs)
-        for t in wanted
-        for start in range(0, len(tests[t]), BATCH)
-    ]
+Answers = Mapping[Piece, Tensor]  # the counts of each piece; one that nobody could answer is missing
 
 
-def count(
-    model: FedModel,
-    params: State,
-    tests: Sequence[Samples],
-    asked: Sequence[Piece],
-    dtype: torch.dtype,
-) -> Tensor:
-    """Count a model's right answers, by class, for each piece: [pieces, classes]; of pairs:
-    [pieces, classes ** 2].
+class Tally(ABC):
+    """Something that is counted of a model's answers, and adds up over pieces and sites."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def size(self, classes: int) -> int:
+        """Return how many numbers there are."""
+
+    @abstractmethod
+    def count(self, truth: Tensor, logits: Tensor) -> Tensor:
+        """Count the answers of one batch.
+
+        truth: classes, [n]. logits: [n, classes]. Returns whole numbers or float64, [size].
+        """
+
+
+class Right(Tally):
+    """Right answers, of whatever class."""
+
+    name = "right"
+
+    def size(self, classes: int) -> int:
+        return 1
+
+    def count(self, truth: Tensor, logits: Tensor) -> Tensor:
+        return (logits.argmax(dim=-1) == truth).sum()[None]
+
+
+class RightByClass(Tally):
+    """Right answers of every class."""
+
+    name = "right-by-class"
+
+    def size(self, classes: int) -> int:
+        return classes
+
+    def count(self, truth: Tensor, logits: Tensor) -> Tensor:
+        right = (logits.argmax(dim=-1) == truth).long()
+        zeros = torch.zeros(logits.shape[-1], dtype=torch.int64, device=logits.device)
+        return zeros.scatter_add_(0, truth, right)  # bincount would wait for values
+
+
+class Pairs(Tally):
+    """How often a class was taken for which: row by row, the true class first."""
+
+    name = "pairs"
+
+    def size(self, classes: int) -> int:
+        return classes**2
+
+    def count(self, truth: Tensor, logits: Tensor) -> Tensor:
+        classes = logits.shape[-1]
+        zeros = torch.zeros(classes**2, dtype=torch.int64, device=logits.device)
+        pairs = truth * classes + logits.argmax(dim=-1)
+        return zeros.scatter_add_(0, pairs, torch.ones_like(truth))
+
+
+TALLIES: dict[str, Tally] = {tally.name: tally for tally in (Right(), RightByClass(), Pairs())}
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """The samples of a test, and a part of them for the rounds before the last."""
+
+    __test__ = False  # it is not one of pytest's
+
+    size: int
+    samples: Samples | None = None  # None: they are somewhere else
+    part: Samples | None = None  # None: every round is tested on all
+
+    @classmethod
+    def of(cls, samples: Samples, part: Samples | None = None) -> TestSet:
+        """Make a test set of samples that are here."""
+        return cls(len(samples), samples, part)
+
+    def to(self, device: torch.device) -> TestSet:
+        """Return the set on a device."""
+        samples = None if self.samples is None else self.samples.to(device)
+        part = None if self.part is None else self.part.to(device)
+        return replace(self, samples=samples, part=part)
+
+
+@dataclass(frozen=True)
+class TestPlan:
+    """The test sets, each of them once, and which client is tested on what."""
+
+    __test__ = False
+
+    sets: Sequence[TestSet]
+    order: Sequence[int]  # the tests as they are averaged; several may be of one set
+    shares: Sequence[Mapping[int, float]] | None = None  # client -> test -> share; None: one for all
+    tallies: Mapping[str, Tally] = field(default_factory=lambda: TALLIES)
+
+    @classmethod
+    def nothing(cls) -> TestPlan:
+        """Return the plan of somebody who never tests."""
+        return cls((), ())
+
+    def with_tallies(self, tallies: Iterable[Tally]) -> TestPlan:
+        """Return a plan by which other things can be counted too."""
+        return replace(self, tallies={**self.tallies, **{t.name: t for t in tallies}})
+
+    def to(self, device: torch.device) -> TestPlan:
+        """Return the plan with its samples on a device."""
+        return replace(self, sets=[test.to(device) for test in self.sets])
+
+    def size(self, test: int, quick: bool = False) -> int:
+        """Return how many samples a set has, or its quick part."""
+        part = self.sets[test].part
+        return self.sets[test].size if part is None or not quick else len(part)
+
+    def samples(self, test: int, quick: bool = False) -> Samples:
+        """Return the samples of a set, or of its quick part."""
+        chosen = self.sets[test]
+        samples = chosen.part if quick and chosen.part is not None else chosen.samples
+        if samples is None:
+            raise LookupError(f"the samples of test set {test} are not here")
+        return samples
+
+    def pieces(self, tests: Iterable[int], quick: bool = False) -> list[Piece]:
+        """Cut test sets into batches."""
+        cut = []
+        for test in tests:
+            size = self.size(test, quick)
+            for start in range(0, size, BATCH):
+                cut.append(Piece(test, start, min(start + BATCH, size), quick))
+        return cut
+
+
+def answer(model: FedModel, plan: TestPlan, exam: Exam, dtype: torch.dtype) -> Answers:
+    """Let a model answer, and count.
+
+    model: takes over the exam's weights. Returns for each piece the counts of all tallies of the
+    exam, one behind the other.
     """
-    model.set_weights(params)
-    device, classes = next(model.parameters()).device, model.num_classes
-    pairs = bool(asked) and asked[0].pairs
-    found = torch.zeros(
-        len(asked), classes**2 if pairs else classes, dtype=torch.int64, device=device
-    )
-    for row, (t, start, stop, _) in zip(found, asked, strict=True):
-        truth = tests[t].y[start:stop]
-        guesses = model.predict(tests[t].see(slice(start, stop), dtype))
-        if pairs:
-            row.scatter_add_(0, truth * classes + guesses, torch.ones_like(truth))
-        else:
-            row.scatter_add_(0, truth, (guesses == truth).long())  # bincount would wait for values
-    return found.cpu()
+    model.set_weights(exam.model)
+    tallies = [plan.tallies[name] for name in exam.tallies]
+    was_training = model.training
+    model.eval()
+    counts = []
+    with torch.inference_mode():
+        for piece in exam.pieces:
+            samples = plan.samples(piece.test, piece.quick)
+            part = slice(piece.start, piece.stop)
+            logits = model(samples.see(part, dtype)).logits
+            truth = samples.y[part]
+            rows = [tally.count(truth, logits).double() for tally in tallies]
+            counts.append(torch.cat(rows))
+    model.train(was_training)
+    if not counts:
+        return {}
+    table = torch.stack(counts).cpu().clone()  # one wait for the device, in ordinary memory
+    return dict(zip(exam.pieces, table, strict=True))

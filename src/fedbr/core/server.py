@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from ..util.errors import Diverged, RunError, at_its_place
-from .client import Setup
+from .broadcast import Broadcast
+from .setup import Setup
 from .method import Method, ServerContext
 from .rng import stream
-from .wire import SHARED, Payload, Reply, State, Task
+from .wire import SHARED, Payload, Reply, State
 
 
 class Server:
@@ -31,10 +32,11 @@ class Server:
         self.holds: dict[int, dict[str, int]] = {}  # client -> what it holds, as in ``made``
         self.last: dict[int, int] = {}  # client -> the last round in which it trained
 
-    def contribute_tasks(self, round: int, clients: Sequence[int]) -> list[Task]:
-        """Ask clients for their contributions, if some method wants them now."""
-        wanted = any(m.asks_clients and m.shares_in(round) for m in self.setup.methods)
-        return [Task("contribute", client, round) for client in clients] if wanted else []
+    def ask(self, round: int, clients: Sequence[int]) -> Broadcast | None:
+        """Ask clients for their contributions; None if no method wants any in this round."""
+        if any(m.asks_clients and m.shares_in(round) for m in self.setup.methods):
+            return Broadcast("contribute", round, tuple(clients))
+        return None
 
     def absorb_contributions(self, round: int, replies: Sequence[Reply]) -> None:
         """Make what every client receives."""
@@ -50,23 +52,19 @@ class Server:
                 self.shared[SHARED + m.name] = section
                 self.made[SHARED + m.name] = round
 
-    def train_tasks(self, round: int, clients: Sequence[int]) -> list[Task]:
-        """Send the model, the methods' sections, and the shared data to those who do not have it
-        yet.
-        """
+    def broadcast(self, round: int, clients: Sequence[int]) -> Broadcast:
+        """Send the model, the methods' sections, and what is shared to those who lack it."""
         payload = {} if self.setup.alone else {"model": self.params}
-        payload |= {m.name: s for m in self.setup.methods if (s := m.broadcast(self.state[m.name]))}
-        tasks = []
+        for method in self.setup.methods:
+            if section := method.broadcast(self.state[method.name]):
+                payload[method.name] = section
+        lacks = {}
         for client in clients:
-            holds = self.holds.get(client, {})
-            news = {
-                name: section
-                for name, section in self.shared.items()
-                if holds.get(name) != self.made[name]
-            }
-            tasks.append(Task("train", client, round, payload | news, self.last.get(client, 0)))
+            held = self.holds.get(client, {})
+            lacks[client] = tuple(n for n in self.shared if held.get(n) != self.made[n])
             self.holds[client] = dict(self.made)
-        return tasks
+        last = {client: self.last[client] for client in clients if client in self.last}
+        return Broadcast("train", round, tuple(clients), payload, dict(self.shared), lacks, last)
 
     def absorb(self, round: int, replies: Sequence[Reply]) -> None:
         """Average the clients' models and let the methods follow."""

@@ -22,17 +22,6 @@ SHARED = "shared/"  # sections that a client keeps until it is sent new ones
 
 
 @dataclass(frozen=True)
-class Task:
-    """Server to client."""
-
-    kind: str  # "contribute" or "train"
-    client: int
-    round: int
-    payload: Payload = field(default_factory=dict)
-    last: int = 0  # the round in which the client trained before; 0: never
-
-
-@dataclass(frozen=True)
 class Reply:
     """Client to server."""
 

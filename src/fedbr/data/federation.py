@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.census import Census
+from ..core.evaluation import TestPlan, TestSet
+from ..core.records import ClassCounts, Split
 from ..core.rng import stream
 from ..core.samples import Index, Samples, TrainData
 from ..util.errors import InputError
@@ -73,15 +76,6 @@ class Federation:
                 f"tests = {len(self.tests)}: one for all, or one for each of {clients} clients"
             )
 
-    @property
-    def shares(self) -> list[dict[int, float]] | None:
-        """For each client, what part of its distribution a test set is; None: there is one for all."""
-        if self.mix is not None:
-            return [
-                {t: share for t, share in enumerate(row) if share > 0} for row in self.mix.tolist()
-            ]
-        return [{client: 1.0} for client in range(len(self.tests))] if len(self.tests) > 1 else None
-
     def __repr__(self) -> str:
         return f"Federation({len(self.train.parts)} clients, {len(self.train.samples)} samples of shape {self.shape})"
 
@@ -94,33 +88,28 @@ class Federation:
         return self.train.num_classes
 
     @property
-    def seen_as(self) -> dict[str, Any]:
-        """What a trained model must know to use it: how bytes are seen, and what classes there are."""
-        samples = self.train.samples
-        of_bytes = (
-            (samples.scale, samples.shift) if samples.x.dtype == torch.uint8 else (1 / 255, 0.0)
-        )
-        scale, shift = (v.tolist() if isinstance(v, Tensor) else v for v in of_bytes)
-        names = None if self.class_names is None else list(self.class_names)
-        return {
-            "scale": scale,
-            "shift": shift,
-            "num_classes": self.num_classes,
-            "class_names": names,
-        }
-
-    @property
     def sizes(self) -> list[int]:
+        """How many samples each client has."""
         return [len(part) for part in self.train.parts.values()]
 
     @cached_property
-    def distinct(self) -> list[int]:
-        """How many samples each client has that differ in single precision: copies hide nothing."""
-        stored = self.train.samples.x.flatten(1)
-        x = (
-            stored.float() if stored.dtype == torch.float64 else stored
-        ).numpy() + 0  # -0.0 is no other pixel
-        return [len({x[i].tobytes() for i in part}) for part in self.train.parts.values()]
+    def census(self) -> Census:
+        """All that is known of the clients without their samples."""
+        samples = self.train.samples
+        of_bytes: tuple[float | Tensor, ...] = (1 / 255, 0.0)
+        if samples.x.dtype == torch.uint8:
+            of_bytes = (samples.scale, samples.shift)
+        scale, shift = (v.tolist() if isinstance(v, Tensor) else v for v in of_bytes)
+        return Census(
+            shape=self.shape,
+            num_classes=self.num_classes,
+            split=self._split(),
+            classes=self._classes(),
+            distinct=self._distinct(),
+            label_mix=self._label_mix(),
+            byte_scale=scale,
+            byte_shift=shift,
+        )
 
     @cached_property
     def content(self) -> str:
@@ -132,52 +121,69 @@ class Federation:
                 digest.update(tensor.contiguous().numpy().data)
         return digest.hexdigest()[:16]
 
-    @property
-    def label_mix(self) -> Tensor:
-        """The share of each class among each client's training samples: [clients, classes]."""
+    def test_plan(self, evaluate_samples: int | None, seed: int) -> TestPlan:
+        """Say what models are tested on, and each client's share in it.
+
+        evaluate_samples: about how many of each test set in the rounds before the last, the same
+        share of each class; None: all.
+        """
+        distinct = {id(test): test for test in self.tests}
+        places = {key: place for place, key in enumerate(distinct)}
+        parts: list[Samples | None] = [None] * len(distinct)
+        if evaluate_samples is not None and evaluate_samples < max(map(len, self.tests)):
+            rng = stream(seed, "some tests")
+            for test in self.tests:
+                share = evaluate_samples / max(1, len(test))
+                part = test.only(chosen(test.y.numpy(), share, rng, least=1))
+                parts[places[id(test)]] = part
+        sets = [TestSet.of(t, part) for t, part in zip(distinct.values(), parts, strict=True)]
+        return TestPlan(sets, [places[id(test)] for test in self.tests], self._shares())
+
+    def _shares(self) -> list[dict[int, float]] | None:
+        """Say for each client what part of its distribution a test is; None: one for all."""
+        if self.mix is not None:
+            rows = self.mix.tolist()
+            return [{t: share for t, share in enumerate(row) if share > 0} for row in rows]
+        if len(self.tests) > 1:
+            return [{client: 1.0} for client in range(len(self.tests))]
+        return None
+
+    def _distinct(self) -> list[int]:
+        """Count the samples of each client that differ in single precision."""
+        stored = self.train.samples.x.flatten(1)
+        single = stored.float() if stored.dtype == torch.float64 else stored
+        x = single.numpy() + 0  # -0.0 is no other pixel
+        return [len({x[i].tobytes() for i in part}) for part in self.train.parts.values()]
+
+    def _label_mix(self) -> Tensor:
+        """Return the share of each class among each client's samples: [clients, classes]."""
         parts = list(self.train.parts.values())
         owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         cells = owners * self.num_classes + self.train.samples.y.numpy()[np.concatenate(parts)]
         counts = np.bincount(cells, minlength=len(parts) * self.num_classes).reshape(len(parts), -1)
         return torch.from_numpy(counts) / torch.from_numpy(counts.sum(axis=1, keepdims=True))
 
-    def some_tests(self, size: int | None, seed: int) -> list[Samples]:
-        """Return about so many samples of every test set, the same share of each class; nothing if
-        that is all.
-        """
-        if size is None or size >= max(map(len, self.tests)):
-            return []
-        rng = stream(seed, "some tests")
-        parts = {
-            id(test): test.only(chosen(test.y.numpy(), size / max(1, len(test)), rng, least=1))
-            for test in self.tests
-        }
-        return [parts[id(test)] for test in self.tests]
-
-    def describe(self) -> dict[str, Any]:
-        """Return what identifies the split: its hash, and each client's size and effective number
-        of classes.
-        """
+    def _split(self) -> Split:
         parts = list(self.train.parts.values())
         y = self.train.samples.y.numpy()
-        return {
-            "hash": split_hash(parts),
-            "sizes": self.sizes,
-            "effective_classes": [round(effective_classes(y[p]), 4) for p in parts],
-        }
+        effective = [round(effective_classes(y[part]), 4) for part in parts]
+        return Split(split_hash(parts), tuple(self.sizes), tuple(effective))
 
-    def classes(self) -> dict[str, Any]:
-        """Return who holds which classes: of each of the first clients a text such as "3:130 7:14"."""
-        y, first = self.train.samples.y.numpy(), list(self.train.parts.values())[:SHOWN]
-        counted = [np.unique(y[part], return_counts=True) for part in first]
-        return {
-            "number": self.num_classes,
-            "names": None if self.class_names is None else list(self.class_names),
-            "clients": None if self.client_names is None else list(self.client_names)[:SHOWN],
-            "counts": [
-                " ".join(f"{k}:{n}" for k, n in zip(*pair, strict=True)) for pair in counted
-            ],
-        }
+    def _classes(self) -> ClassCounts:
+        """Write down who holds which classes, of each of the first clients."""
+        y = self.train.samples.y.numpy()
+        counts = []
+        for part in list(self.train.parts.values())[:SHOWN]:
+            classes, numbers = np.unique(y[part], return_counts=True)
+            pairs = zip(classes, numbers, strict=True)
+            counts.append(" ".join(f"{k}:{n}" for k, n in pairs))
+        names, clients = self.class_names, self.client_names
+        return ClassCounts(
+            number=self.num_classes,
+            names=None if names is None else tuple(names),
+            clients=None if clients is None else tuple(clients)[:SHOWN],
+            counts=tuple(counts),
+        )
 
     @classmethod
     def from_arrays(

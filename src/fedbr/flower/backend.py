@@ -16,7 +16,7 @@ from torch import Tensor
 from ..backends.base import LocalBackend
 from ..backends.memory import ClientMemory
 from ..core import wire
-from ..core.client import Setup
+from ..core.setup import Setup
 from ..core.evaluation import Exam, Piece
 from ..core.samples import Samples
 from ..core.wire import Payload, Reply, Task

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..backends.serial import SerialBackend
-from ..core.client import Setup
+from ..core.setup import Setup
 from ..core.rng import stream
 from ..core.samples import Samples, TrainData
 from ..core.server import Server

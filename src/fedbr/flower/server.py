@@ -18,7 +18,7 @@ from .. import __version__
 from ..backends.base import Backend
 from ..backends.memory import ClientMemory
 from ..backends.serial import SerialBackend
-from ..core.client import Setup
+from ..core.setup import Setup
 from ..core.method import Method
 from ..data import Federation
 from ..recipe.schema import Recipe, Variant

@@ -20,7 +20,7 @@ from ..backends.base import Answers, LocalBackend, Work
 from ..backends.memory import ClientMemory
 from ..backends.pool import PoolBackend, WorkerPool
 from ..backends.serial import SerialBackend
-from ..core.client import Setup
+from ..core.setup import Setup
 from ..core.evaluation import Exam
 from ..core.samples import Index, Samples, TrainData
 from ..data import Federation

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..core.method import cosine
+from ..core.records import Drift
 from ..core.wire import State
 
 CHUNK = (
@@ -139,9 +140,11 @@ def gram(start: State, models: Sequence[State], name: str) -> Tensor:
     return total
 
 
-def drift(products: Tensor) -> dict[str, float | None]:
-    """Compare updates by their products: their length, distance to their mean, and cosine to each
-    other.
+def drift(products: Tensor) -> Drift:
+    """Compare updates by their products, each with each.
+
+    Returns their mean length, their distance to their mean (as a part of that length), and the
+    mean cosine between two of them.
     """
     count = len(products)
     squares = products.diagonal()
@@ -153,8 +156,5 @@ def drift(products: Tensor) -> dict[str, float | None]:
         first, second = torch.triu_indices(count, count, offset=1)
         between = float(cosines[first, second].mean())
     length = float(lengths.mean())
-    return {
-        "length": length,
-        "distance": float(apart.mean()) / length if length > 0 else 0.0,
-        "cosine": between,
-    }
+    distance = float(apart.mean()) / length if length > 0 else 0.0
+    return Drift(length, distance, between)

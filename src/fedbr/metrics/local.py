@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from ..core.evaluation import pieces
+from ..core.census import Census
+from ..core.evaluation import Exam, Pairs
 from ..core.method import trained
+from ..core.records import Drift, LocalBias
+from ..core.round import PlayedRound
 from ..core.server import Server
-from ..core.wire import Payload, Reply, State, Task
-from .accuracy import Examiner
+from ..core.wire import Payload, Reply, State
+from .base import Examiner
 from .bias import accuracy, distribution, drift, entropy, gram, share_on
 
 CLASSES = (
@@ -37,43 +40,58 @@ class Clients(Examiner, Protocol):
     def states(self) -> Mapping[int, Payload]: ...
 
 
+class Drifts(NamedTuple):
+    """How updates differ: all weights together, and weight by weight."""
+
+    whole: Drift
+    layers: Mapping[str, Drift]
+
+
+class Leaning(NamedTuple):
+    """How far a classifier leans to the classes that a client has seen."""
+
+    share_present: float | None
+    share_present_unseen: float | None
+    entropy: float | None
+
+
 def local_bias(
-    clients: Clients,
-    server: Server,
-    tasks: Sequence[Task],
-    replies: Sequence[Reply],
-    sets: range,
-    label_mix: Tensor,
-    sizes: Sequence[int],
-) -> dict[str, Any]:
-    """Test every model of a round, and what the server made of them, on all test sets together;
-    compare the updates.
+    clients: Clients, server: Server, played: PlayedRound, census: Census, quick: bool
+) -> LocalBias:
+    """Test every model of a round, and what the server made of them; compare the updates.
+
+    quick: whether the quick parts of the test sets are enough.
     """
-    setup, models = server.setup, local_models(clients, server, replies)
+    setup, replies = server.setup, played.replies
+    models = local_models(clients, server, replies)
     together = [] if setup.alone else [server.params]
-    tables = confusions(clients, [*models, *together], sets, setup.spec.num_classes)
+    tables = confusions(clients, [*models, *together], setup.spec.num_classes, quick)
     local = tables[: len(models)]
-    known = seen_and_unseen(label_mix, sizes, [r.client for r in replies])
-    start = None if setup.alone else tasks[0].payload["model"]
-    return {
-        "accuracy_local": mean([accuracy(table) for table in local]),
-        "bias": {"accuracy_aggregated": None if setup.alone else accuracy(tables[-1])}
-        | mean_of(
-            [leaning(table, own.seen, own.unseen) for table, own in zip(local, known, strict=True)]
-        )
-        | drifts(start, models, trained(setup.model)),
-    }
+    known = seen_and_unseen(census.label_mix, census.sizes, [r.client for r in replies])
+    lean = [leaning(table, own.seen, own.unseen) for table, own in zip(local, known, strict=True)]
+    start = None if setup.alone else played.broadcast.payload["model"]
+    updates = drifts(start, models, trained(setup.model))
+    return LocalBias(
+        accuracy_local=mean([accuracy(table) for table in local]),
+        accuracy_aggregated=None if setup.alone else accuracy(tables[-1]),
+        share_present=mean([one.share_present for one in lean]),
+        share_present_unseen=mean([one.share_present_unseen for one in lean]),
+        entropy=mean([one.entropy for one in lean]),
+        drift=updates.whole,
+        layers=updates.layers,
+    )
 
 
-def drifts(start: State | None, models: Sequence[State], names: Iterable[str]) -> dict[str, Any]:
-    """Compare the updates from common weights, all together and weight by weight; without those,
-    nothing is known.
+def drifts(start: State | None, models: Sequence[State], names: Iterable[str]) -> Drifts:
+    """Compare the updates from common weights; without those, nothing is known.
+
+    start: the weights that all began with. names: the weights that are compared.
     """
     if start is None:
-        return dict.fromkeys(("length", "distance", "cosine")) | {"layers": {}}
+        return Drifts(Drift(), {})
     products = {name: gram(start, models, name) for name in names}
     whole = drift(torch.stack(list(products.values())).sum(dim=0))
-    return whole | {"layers": {name: drift(product) for name, product in products.items()}}
+    return Drifts(whole, {name: drift(product) for name, product in products.items()})
 
 
 def seen_and_unseen(mix: Tensor, sizes: Sequence[int], clients: Sequence[int]) -> list[Classes]:
@@ -81,19 +99,18 @@ def seen_and_unseen(mix: Tensor, sizes: Sequence[int], clients: Sequence[int]) -
     [everybody, classes].
     """
     average = (mix * torch.tensor(sizes, dtype=mix.dtype)[:, None]).sum(dim=0) / sum(sizes)
-    found = []
+    known = []
     for own in mix[list(clients)]:
         absent = (own == 0) & (average > 0)  # a class that nobody has is nobody's loss
         little = own < LITTLE * average
         scarce = bool(little.any()) and not bool(absent.any())
         unseen = little if scarce else absent
-        found.append(Classes(_where(~unseen & (own > 0)), _where(unseen), scarce))
-    return found
+        known.append(Classes(_where(~unseen & (own > 0)), _where(unseen), scarce))
+    return known
 
 
 def _where(mask: Tensor) -> list[int]:
-    found: list[int] = torch.nonzero(mask).flatten().tolist()
-    return found
+    return [int(i) for i in torch.nonzero(mask).flatten()]
 
 
 def local_models(clients: Clients, server: Server, replies: Sequence[Reply]) -> list[State]:
@@ -103,36 +120,33 @@ def local_models(clients: Clients, server: Server, replies: Sequence[Reply]) -> 
 
 
 def confusions(
-    examiner: Examiner, models: Sequence[State], sets: range, num_classes: int
+    examiner: Examiner, models: Sequence[State], num_classes: int, quick: bool
 ) -> list[Tensor]:
-    """Let models answer all test sets; return for each how often it took a class for which: [K, K]."""
-    different = {id(examiner.tests[s]): s for s in sets}.values()
-    asked = pieces(examiner.tests, different, pairs=True)
-    found = examiner.test([(model, asked) for model in models])
-    return [counts.sum(dim=0).view(num_classes, num_classes) for counts in found]
+    """Let models answer all test sets; return for each how often it took a class for which."""
+    plan = examiner.plan
+    asked = plan.pieces(range(len(plan.sets)), quick)
+    answers = examiner.test([Exam(model, asked, (Pairs.name,)) for model in models])
+    tables = []
+    for counts in answers:
+        total = torch.stack([counts[piece] for piece in asked]).sum(dim=0)
+        tables.append(total.view(num_classes, num_classes))
+    return tables
 
 
-def leaning(
-    table: Tensor, present: Sequence[int], absent: Sequence[int]
-) -> dict[str, float | None]:
+def leaning(table: Tensor, present: Sequence[int], absent: Sequence[int]) -> Leaning:
     """Say how far a classifier leans to some classes, from how often it took a class for which."""
     guessed = distribution(table)
-    return {
-        "share_present": share_on(guessed, present),
-        "share_present_unseen": share_on(distribution(table, absent), present),
-        "entropy": entropy(guessed),
-    }
+    return Leaning(
+        share_present=share_on(guessed, present),
+        share_present_unseen=share_on(distribution(table, absent), present),
+        entropy=entropy(guessed),
+    )
 
 
 def mean(values: Sequence[float | None]) -> float | None:
     """Return the mean of those that are known."""
     known = [v for v in values if v is not None]
     return sum(known) / len(known) if known else None
-
-
-def mean_of(rows: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
-    """Return the mean of every column."""
-    return {key: mean([row[key] for row in rows]) for key in rows[0]}
 
 
 def definitions() -> dict[str, str]:

@@ -151,6 +151,9 @@ class MetricsConfig(Section):
         ge=0,
         description="rounds between tests of every client's model before aggregation; 0: never",
     )
+    extra: list[str] = Field(
+        [], description="metrics beside those that are always measured (fedbr list metrics)"
+    )
 
 
 class Own(Section):
@@ -203,12 +206,6 @@ class Variant(Section):
                 built.append(method)
         check_methods(built)
         return values | {"methods": tables}
-
-    @property
-    def rebuilding(self) -> list[dict[str, Any]]:
-        """Those of the methods without which the model cannot be built again."""
-        built = zip(self.methods, self.build(), strict=True)
-        return [table for table, method in built if type(method).rebuild is not Method.rebuild]
 
     def build(self) -> list[Method]:
         return [

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 
 from ..backends.base import Backend
-from ..core.evaluation import pieces
+from ..core.evaluation import Exam, RightByClass
 from ..core.fast.blocks import choose
-from ..core.rng import stream
+from ..core.round import draw_clients, play_round
 from ..core.server import Server
 from ..core.wire import State
 from ..recipe.schema import Recipe
 from ..util.processes import one_thread
-from .runner import clients_of
+from .plan import clients_of
 from .setup import build_setup, connect
 
 STEPS = 3  # that are timed
@@ -26,35 +26,23 @@ def cpu_seconds(recipe: Recipe) -> float:
     with one_thread():
         for variant in recipe.compare:
             own = recipe.of(variant)
-            short = own.model_copy(
-                update={"train": own.train.model_copy(update={"local_steps": STEPS})}
-            )
-            this = build_setup(short, variant, clients, seed)
-            block_size = choose(this.model, this.spec, own.train.clients_at_once)
-            server, backend = (
-                Server(this),
-                connect(this, clients, block_size, None, own.train.evaluate_samples),
-            )
-            steps = (
-                own.train.rounds * own.train.local_steps * this.spec.clients_per_round / block_size
-            )
-            total += steps * _step(server, backend, block_size)
-            total += _tests(own) * _test(backend, this.model.weights(), len(clients.tests))
+            few_steps = own.train.model_copy(update={"local_steps": STEPS})
+            short = own.model_copy(update={"train": few_steps})
+            setup = build_setup(short, variant, clients, seed)
+            block_size = choose(setup.model, setup.spec, own.train.clients_at_once)
+            plan = clients.test_plan(own.train.evaluate_samples, seed)
+            backend = connect(setup, clients.train, plan, block_size)
+            blocks = setup.spec.clients_per_round / block_size
+            steps = own.train.rounds * own.train.local_steps * blocks
+            total += steps * _step(Server(setup), backend, block_size)
+            total += _tests(own) * _test(backend, setup.model.weights())
     return total * len(recipe.train.seeds)
 
 
 def _step(server: Server, backend: Backend, block_size: int) -> float:
     """Time a step of one block."""
-    spec = server.setup.spec
-    chosen = sorted(
-        stream(spec.seed, "clients", 1).permutation(spec.num_clients)[:block_size].tolist()
-    )
-    for when in (0, 1):
-        server.absorb_contributions(when, backend.run(server.contribute_tasks(when, chosen)))
-    tasks = server.train_tasks(1, chosen)
-    begun = time.perf_counter()
-    backend.run(tasks)
-    return (time.perf_counter() - begun) / STEPS
+    some = draw_clients(server.setup.spec, 1)[:block_size]
+    return play_round(server, backend, 1, some, everybody=some).seconds_training / STEPS
 
 
 def _tests(recipe: Recipe) -> int:
@@ -62,20 +50,21 @@ def _tests(recipe: Recipe) -> int:
     return recipe.train.rounds // every if every else 1
 
 
-def _test(backend: Backend, params: State, sets: int) -> float:
+def _test(backend: Backend, params: State) -> float:
     """Time the testing of a model, by one batch of it."""
-    first = len(backend.tests) - sets
-    same = {
-        id(backend.tests[t]): t for t in range(first, len(backend.tests)) if len(backend.tests[t])
-    }
-    asked = pieces(backend.tests, same.values())
-    begun = time.perf_counter()
-    backend.test([(params, asked[:1])])
-    return (time.perf_counter() - begun) * len(asked)
+    plan = backend.plan
+    pieces = plan.pieces(range(len(plan.sets)), quick=True)
+    begin = time.perf_counter()
+    backend.test([Exam(params, pieces[:1], (RightByClass.name,))])
+    return (time.perf_counter() - begin) * len(pieces)
 
 
 def words(seconds: float) -> str:
-    """Say a time in words."""
+    """Say a time in words.
+
+    >>> words(7300)
+    '2 hours'
+    """
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

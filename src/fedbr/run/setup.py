@@ -2,51 +2,48 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
-from .. import data, models
+from .. import models
 from ..backends.base import Backend
 from ..backends.memory import ClientMemory
 from ..backends.pool import PoolBackend, WorkerPool
 from ..backends.serial import SerialBackend
 from ..core import device as devices
-from ..core.client import Setup
-from ..core.fast.blocks import choose, has_batch_norm, joins
+from ..core.census import Clients
+from ..core.evaluation import TestPlan
+from ..core.setup import Setup
+from ..core.fast.blocks import has_batch_norm, joins
 from ..core.method import Method, check_methods, forgets_its_term
 from ..core.model import FedModel
 from ..core.rng import torch_stream
+from ..core.samples import TrainData
 from ..core.spec import Spec
-from ..data import Federation
 from ..recipe.schema import Recipe, TrainConfig, Variant
 from ..util.errors import InputError
-from ..util.processes import usable_cores
 
 
-def federation(recipe: Recipe, seed: int) -> Federation:
-    """Make the clients of a recipe; every variant with the same seed has the same ones."""
-    return data.load(recipe.data, seed)
-
-
-def build_setup(recipe: Recipe, variant: Variant, clients: Federation, seed: int) -> Setup:
+def build_setup(recipe: Recipe, variant: Variant, clients: Clients, seed: int) -> Setup:
     """Make what stays the same during a run: methods, model with its initial weights, settings."""
+    census = clients.census
     with torch_stream(seed, "model"):
         model = models.build(
-            recipe.model.name, recipe.model.options, clients.shape, clients.num_classes
+            recipe.model.name, recipe.model.options, census.shape, census.num_classes
         )
     return assemble(model, variant.build(), clients, recipe.train, seed)
 
 
 def assemble(
-    model: FedModel, methods: Sequence[Method], clients: Federation, train: TrainConfig, seed: int
+    model: FedModel, methods: Sequence[Method], clients: Clients, train: TrainConfig, seed: int
 ) -> Setup:
     """Put the parts of a run together and check that they fit."""
     check_methods(methods)
-    count, dtype = len(clients.train.parts), getattr(torch, train.dtype)
+    census, dtype = clients.census, getattr(torch, train.dtype)
+    count = census.num_clients
     if (train.clients_per_round or 0) > count:
         raise InputError(
             f"train.clients_per_round = {train.clients_per_round}: there are only {count} clients"
@@ -57,8 +54,8 @@ def assemble(
             f"train.amp = true: bfloat16 does not work on {device} here ({reason}); use false"
         )
     spec = Spec(
-        shape=clients.shape,
-        num_classes=clients.num_classes,
+        shape=census.shape,
+        num_classes=census.num_classes,
         num_clients=count,
         clients_per_round=train.clients_per_round or count,
         seed=seed,
@@ -71,7 +68,7 @@ def assemble(
         ),
     )
     for method in methods:
-        method.check(spec, clients.distinct)
+        method.check(spec, census.distinct)
     for (
         method
     ) in methods:  # in a stream of its own, so that the model starts the same for all variants
@@ -95,31 +92,15 @@ def assemble(
     return Setup(methods, model, replace(spec, joint=joins(model, spec)))
 
 
-def useful_workers(setup: Setup, train: TrainConfig) -> int:
-    """One process per core that may be used, but no more than there are blocks in a round."""
-    if setup.spec.device.type != "cpu":
-        return 1
-    block_size = choose(setup.model, setup.spec, train.clients_at_once)
-    workers = min(usable_cores(), -(-setup.spec.clients_per_round // block_size))
-    if workers > 1:
-        try:
-            pickle.dumps(setup)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            warnings.warn(f"one process does all the work: {error}", RuntimeWarning, stacklevel=2)
-            return 1
-    return workers
-
-
 def connect(
     setup: Setup,
-    clients: Federation,
+    data: TrainData,
+    plan: TestPlan,
     block_size: int,
-    pool: WorkerPool | None,
-    evaluate_samples: int | None = None,
+    pool: WorkerPool | None = None,
     memory: ClientMemory | None = None,
 ) -> Backend:
     """Choose who trains and tests: this process or a pool of them."""
-    tests = [*clients.tests, *clients.some_tests(evaluate_samples, setup.spec.seed)]
     if pool is None:
-        return SerialBackend(setup, clients.train, tests, block_size, memory)
-    return PoolBackend(setup, clients.train, tests, block_size, pool, memory)
+        return SerialBackend(setup, data, plan, block_size, memory)
+    return PoolBackend(setup, data, plan, block_size, pool, memory)

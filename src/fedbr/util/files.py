@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 
-from .errors import RunError
+from .errors import InputError, RunError
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -34,5 +37,31 @@ def reading(path: Path, what: str = "") -> Iterator[None]:
             else " ".join(str(error).split())
         )
         raise RunError(
-            f"{path}: cannot be read{what and f', {what}'} ({reason}); put it back as it was, or --fresh to start over"
+            f"{path}: cannot be read{what and f', {what}'} ({reason}); put it back as it was, or "
+            "--fresh to start over"
         ) from error
+
+
+def dump(value: Any) -> str:
+    """Write JSON for people and programs alike."""
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_json(path: Path, missing: dict[str, Any]) -> dict[str, Any]:
+    """Read a table of a result folder.
+
+    missing: what to return where there is no file. Raises RunError for one that is damaged.
+    """
+    if not path.exists():
+        return missing
+    with reading(path):
+        values: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return values
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; InputError if it is none."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not TOML ({error})") from error

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
 
 import torch
 
@@ -53,6 +56,18 @@ def _tune(settings: dict[int, int]) -> None:
         for key, value in settings.items():
             _tuned[key] = max(value, _tuned.get(key, value))
             library.mallopt(key, _tuned[key])
+
+
+def end_with_parent() -> None:
+    """Wait for the parent's end, however it ends, and end this process too; call it in a thread."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+    else:  # it was not started by multiprocessing
+        began_under = os.getppid()
+        while os.getppid() == began_under:
+            time.sleep(1)
+    os._exit(1)  # nothing is here that is not on disk too
 
 
 def usable_cores() -> int:

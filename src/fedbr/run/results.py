@@ -1,0 +1,140 @@
+"""What a result folder says: every run with its rounds and what they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.records import Divergence, RoundRecord, RunRecord, Value
+from ..recipe.schema import Recipe, Variant
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The headline figures of a run; None while no round is tested."""
+
+    top5: float | None
+    final: float | None
+    best: float | None
+    worst_top5: float | None
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that all clients of a run sent and received."""
+
+    up: int
+    down: int
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Wall time of a run."""
+
+    train: float
+    evaluate: float
+    total: float
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One variant with one seed, finished or not."""
+
+    variant: Variant
+    seed: int
+    finished: bool
+    record: RunRecord
+    rounds: Sequence[RoundRecord] = field(repr=False)
+    accuracy: Accuracy
+    rounds_to: Mapping[str, int | None]  # first round at each target
+    bytes: Traffic
+    seconds: Seconds
+    extra: Mapping[str, Value] = field(default_factory=dict)  # of metrics beside those above
+
+    @property
+    def label(self) -> str:
+        return self.variant.label
+
+    @property
+    def diverged_at(self) -> Divergence | None:
+        return self.record.diverged_at
+
+    @property
+    def diverged(self) -> bool:
+        return self.record.diverged_at is not None
+
+    @property
+    def accuracy_local(self) -> float | None:
+        """Accuracy of the clients' own models, in the last round that was looked at."""
+        looked_at = [record.bias for record in self.rounds if record.bias is not None]
+        return looked_at[-1].accuracy_local if looked_at else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the run's entry of ``results.json``."""
+        record = self.record.to_json()
+        local = any(record.bias is not None for record in self.rounds)
+        return {
+            "label": self.label,
+            "methods": self.variant.methods,
+            **self.variant.model_dump(include={"train", "tuned"}, exclude_none=True),
+            "seed": self.seed,
+            "rounds": len(self.rounds),
+            "finished": self.finished,
+            "split": record["split"],
+            "model": record["model"],
+            "clients_at_once": self.record.clients_at_once,
+            "test_samples": record.get("test"),
+            "accuracy": asdict(self.accuracy),
+            "rounds_to": dict(self.rounds_to),
+            **({"accuracy_local": self.accuracy_local} if local else {}),
+            "bytes": asdict(self.bytes),
+            "seconds": asdict(self.seconds),
+            **self.extra,
+            "diverged": self.diverged,
+            "diverged_at": record.get("diverged_at"),
+        }
+
+
+@dataclass(frozen=True)
+class Results:
+    """All runs of a recipe that have begun, in the order of variants and seeds."""
+
+    recipe: Recipe
+    metrics: Mapping[str, str]  # what each figure means, by its name
+    runs: Sequence[RunResult]
+    path: Path | None = None  # the folder; None: they were never written
+
+    @property
+    def labels(self) -> list[str]:
+        """All variants, those that have not begun too."""
+        return [variant.label for variant in self.recipe.compare]
+
+    @property
+    def seeds(self) -> list[int]:
+        return self.recipe.train.seeds
+
+    @property
+    def diverged(self) -> bool:
+        """Whether some run ended before its time."""
+        return any(run.diverged for run in self.runs)
+
+    def of(self, label: str) -> list[RunResult]:
+        """Return the runs of a variant, seed by seed.
+
+        label: the variant's; one that has no runs yet gives an empty list.
+        """
+        return [run for run in self.runs if run.label == label]
+
+    def run(self, label: str, seed: int) -> RunResult | None:
+        """Return one run; None if it has not begun."""
+        return next((run for run in self.of(label) if run.seed == seed), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what stands in ``results.json``."""
+        return {
+            "recipe": self.recipe.model_dump(exclude_none=True),
+            "metrics": dict(self.metrics),
+            "runs": [run.to_json() for run in self.runs],
+        }
