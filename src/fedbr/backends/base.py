@@ -72,7 +72,7 @@ class LocalBackend(ABC):
                 replies[reply.client] = reply
                 if broadcast.kind == "train" and state:
                     self.states[reply.client] = state
-        self.states.spill()
+        self.states.spill(broadcast.round)
         return [replies[client] for client in clients]
 
     @abstractmethod

@@ -1,40 +1,70 @@
-"""What clients remember between their rounds: in memory while it is little, in files when it is
-much.
-"""
+"""What clients remember between their rounds: in memory while it is little, in files when much."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 
-from ..core.wire import Payload, nbytes, pack, read_part
+from ..core.wire import Payload, nbytes, pack, read_part, unpack
 from ..util.files import reading, write
 
 LITTLE = 2**26  # bytes; as long as there is less, everything is in memory (and in the checkpoint)
 
 
-class ClientMemory(MutableMapping[int, Payload]):
-    """A payload by client. Those of a round are written together, to a file that is never changed.
+class StateFiles:
+    """One file for every client and round, which never changes once it is there."""
 
-    A file goes when nobody's newest state is in it; one of which little is left is merged into the
-    next.
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, client: int, round: int) -> Path:
+        """Return the file of what a client remembered after a round."""
+        return self.folder / f"client-{client}.{round}.safetensors"
+
+    def save(self, client: int, round: int, state: Payload) -> None:
+        """Write what a client remembers; what is half written is gone when the disk is full."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.path(client, round)
+        try:
+            write(file, pack({}, {"state": state}))
+        except OSError:
+            file.with_name(f".{file.name}.new").unlink(missing_ok=True)
+            raise
+
+    def load(self, client: int, round: int) -> Payload:
+        """Read what a client remembered; RunError if it is gone or damaged."""
+        file = self.path(client, round)
+        with reading(file, f"which holds the memory of client {client}"):
+            return unpack(file.read_bytes())[1]["state"]
+
+    def prune(self, wanted: Mapping[int, int]) -> None:
+        """Remove all but some files, and what was half written.
+
+        wanted: of each client, the round whose file stays.
+        """
+        keep = {self.path(client, round) for client, round in wanted.items()}
+        for pattern in ("*.safetensors", ".*.safetensors.new"):
+            for file in set(self.folder.glob(pattern)) - keep:
+                file.unlink()
+
+
+class ClientMemory(MutableMapping[int, Payload]):
+    """A payload by client; ``spill`` moves them to files, a checkpoint says which.
+
+    folder: where the files are; None: in a temporary one, as long as the process lives.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.here: dict[int, Payload] = {}
-        self.filed: dict[
-            int, tuple[int, int]
-        ] = {}  # client -> the number of the file, and the bytes it has there
+        self.filed: dict[int, int] = {}  # client -> the round of its file
         self._folder = folder
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def __getitem__(self, client: int) -> Payload:
         if client in self.here:
             return self.here[client]
-        file = self._file(self.filed[client][0])
-        with reading(file, f"which holds the memory of client {client}"):
-            return read_part(file, str(client))
+        return self._files().load(client, self.filed[client])
 
     def __setitem__(self, client: int, state: Payload) -> None:
         self.filed.pop(client, None)
@@ -52,55 +82,40 @@ class ClientMemory(MutableMapping[int, Payload]):
     def __len__(self) -> int:
         return len(self.here) + len(self.filed)
 
-    def spill(self) -> None:
-        """Move what is in memory to a new file, if it is much; the old files stay until ``tidy``."""
+    def spill(self, round: int) -> None:
+        """Move what is in memory to files, if it is much; older files stay until ``tidy``."""
         if sum(map(nbytes, self.here.values())) <= LITTLE:
             return
-        self._merge()
-        number = max(self._numbers(), default=0) + 1
-        write(
-            self._file(number),
-            pack({}, {str(client): state for client, state in self.here.items()}),
-        )
         for client, state in self.here.items():
-            self.filed[client] = number, nbytes(state)
+            self._files().save(client, round, state)
+            self.filed[client] = round
         self.here = {}
 
-    def restore(
-        self, here: dict[int, Payload], filed: Iterable[tuple[int, tuple[int, int]]]
-    ) -> None:
+    def restore(self, here: dict[int, Payload], filed: Iterable[tuple[int, int]]) -> None:
         """Go on from a checkpoint; what came after it is dropped."""
-        self.here, self.filed = here, {client: (number, size) for client, (number, size) in filed}
+        self.here, self.filed = here, dict(filed)
         self.tidy()
 
-    def tidy(self) -> None:
-        """Remove files in which nobody's newest state is: call it when no checkpoint needs them any
-        more.
+    def restore_version_1(
+        self, here: dict[int, Payload], filed: Iterable[tuple[int, tuple[int, int]]]
+    ) -> None:
+        """Go on from a checkpoint of version 0.1, whose files have many clients each.
+
+        They stay until the next checkpoint does without them.
         """
-        for number in set(self._numbers()) - {number for number, _ in self.filed.values()}:
-            self._file(number).unlink()
-        for half in self._folder.glob(".*.safetensors.new") if self._folder else ():
-            half.unlink()
+        self.here, self.filed = here, {}
+        for client, (number, _) in filed:
+            file = self._files().folder / f"{number}.safetensors"
+            with reading(file, f"which holds the memory of client {client}"):
+                self.here[client] = read_part(file, str(client))
 
-    def _merge(self) -> None:
-        """Take what is left of the oldest files back, until most of what is stored is alive."""
-        for number in sorted({number for number, _ in self.filed.values()}):
-            stored = sum(self._file(n).stat().st_size for n in {n for n, _ in self.filed.values()})
-            if stored <= 2 * sum(size for _, size in self.filed.values()):
-                return
-            for client in [c for c, (n, _) in self.filed.items() if n == number]:
-                self[client] = self[client]
+    def tidy(self) -> None:
+        """Remove files that are not the newest; call it when no checkpoint needs them any more."""
+        if self._folder is not None:
+            self._files().prune(self.filed)
 
-    def _file(self, number: int) -> Path:
+    def _files(self) -> StateFiles:
         if self._folder is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="fedbr-")
             self._folder = Path(self._temporary.name)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return self._folder / f"{number}.safetensors"
-
-    def _numbers(self) -> list[int]:
-        if self._folder is None or not self._folder.exists():
-            return []
-        return [
-            int(file.stem) for file in self._folder.glob("*.safetensors") if file.stem.isdigit()
-        ]
+        return StateFiles(self._folder)

@@ -5,7 +5,7 @@ Whoever reads ``metrics.jsonl`` or ``run.json`` gets these classes; their keys s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
@@ -49,12 +49,9 @@ class LocalBias:
     def from_json(cls, line: Mapping[str, Any]) -> Self:
         """Read what ``to_json`` wrote."""
         bias = line["bias"]
-        return cls(
-            line["accuracy_local"],
-            *(bias[name] for name in _BIAS),
-            _drift(bias),
-            {name: _drift(values) for name, values in bias["layers"].items()},
-        )
+        layers = {name: _drift(values) for name, values in bias["layers"].items()}
+        own = {name: bias[name] for name in _BIAS}
+        return cls(line["accuracy_local"], **own, drift=_drift(bias), layers=layers)
 
 
 _BIAS = ("accuracy_aggregated", "share_present", "share_present_unseen", "entropy")
@@ -234,7 +231,7 @@ def _classes(values: Mapping[str, Any]) -> ClassCounts:
     return ClassCounts(values["number"], names, clients, tuple(values["counts"]))
 
 
-_NESTED = {
+_NESTED: dict[str, Callable[[Any], Any]] = {
     "split": _split,
     "classes": _classes,
     "model": lambda values: ModelFacts(**values),

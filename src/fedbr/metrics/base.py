@@ -186,7 +186,8 @@ def _add_up(
             totals[piece.test] = totals[piece.test] + counts if piece.test in totals else counts
     named: dict[int, dict[str, Tensor]] = {}
     for test, total in totals.items():
-        named[test] = dict(zip(exam.tallies, total.split(list(sizes)), strict=True))
+        parts = torch.split(total, list(sizes))
+        named[test] = dict(zip(exam.tallies, parts, strict=True))
     return named
 
 

@@ -129,7 +129,7 @@ def confusions(
     tables = []
     for counts in answers:
         total = torch.stack([counts[piece] for piece in asked]).sum(dim=0)
-        tables.append(total.view(num_classes, num_classes))
+        tables.append(total.long().view(num_classes, num_classes))
     return tables
 
 

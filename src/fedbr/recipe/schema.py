@@ -49,6 +49,8 @@ class DataConfig(DataOptions):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
+        if self.name == "memory" and _as_stored.get():  # what Python gave to fedbr.train
+            return self
         if self.name not in DATASETS:
             raise unknown("data.name", self.name, DATASETS)
         if self.partition not in PARTITIONS:
@@ -73,6 +75,8 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
+        if self.name == "memory" and _as_stored.get():  # what Python gave to fedbr.train
+            return self
         if ":" not in self.name:
             if self.name not in model_table.MODELS:
                 raise unknown("model.name", self.name, model_table.MODELS)

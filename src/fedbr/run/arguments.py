@@ -25,26 +25,27 @@ def check_federation(federation: object, workers: object) -> None:
         raise InputError(f"workers = {workers!r}: must be a whole number of at least 1")
 
 
-def starting_model(
-    what: str,
-    model: nn.Module | str,
-    options: Mapping[str, Any],
-    federation: Federation,
-    seed: int,
-    known: Iterable[str],
-) -> FedModel:
-    """Build a model by its name, or adopt a copy of the user's own; ``known``: the arguments that
-    ``what`` has.
+def check_options(
+    what: str, model: nn.Module | str, options: Mapping[str, Any], known: Iterable[str]
+) -> None:
+    """Refuse arguments that neither a function nor the model has.
+
+    what: the function. known: its own arguments.
     """
-    named = (
-        models.MODELS[model].model_fields
-        if isinstance(model, str) and model in models.MODELS
-        else {}
-    )
+    named: Mapping[str, Any] = {}
+    if isinstance(model, str) and model in models.MODELS:
+        named = models.MODELS[model].model_fields
+    if isinstance(model, str) and ":" in model:
+        return  # a factory of the user's takes what it likes
     allowed = {*known, *named} - {"model_options"}
-    own_factory = isinstance(model, str) and ":" in model  # takes what it likes
-    if not own_factory and (strangers := [name for name in options if name not in allowed]):
+    if strangers := [name for name in options if name not in allowed]:
         raise unknown(f"{what}: argument", strangers[0], allowed)
+
+
+def starting_model(
+    model: nn.Module | str, options: Mapping[str, Any], federation: Federation, seed: int
+) -> FedModel:
+    """Build a model by its name, or adopt a copy of the user's own."""
     with torch_stream(seed, "model"):
         if isinstance(model, str):
             return models.build(model, options, federation.shape, federation.num_classes)

@@ -92,7 +92,7 @@ def round_rows(results: Results, folder: str) -> Iterator[dict[str, Any]]:
             }
             if record.bias is not None:
                 for name, value in record.bias.figures().items():
-                    row[name if name == "accuracy_local" else f"bias_{name}"] = value
+                    row[name if name.startswith("accuracy") else f"bias_{name}"] = value
             row |= _numbers(record.extra)
             yield row | {"seconds_so_far": seconds, "megabytes_so_far": megabytes}
 

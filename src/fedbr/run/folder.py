@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -93,9 +93,12 @@ class ResultStore:
 class ResultFolder(ResultStore):
     """All runs of one recipe, in a folder. Each file is read once."""
 
-    def __init__(self, path: Path, recipe: Recipe) -> None:
+    def __init__(
+        self, path: Path, recipe: Recipe, code: Callable[[Variant], dict[str, str]] | None = None
+    ) -> None:
         super().__init__(recipe)
         self._path = path
+        self._code = code or recipe.code  # of the user's, with a hash of each piece
 
     @property
     def path(self) -> Path:
@@ -203,7 +206,7 @@ class ResultFolder(ResultStore):
     def _check_code(self) -> None:
         """Refuse results that other code of the user's made: the recipe has only its name."""
         for variant in self.recipe.compare:
-            code = self.recipe.code(variant)
+            code = self._code(variant)
             for seed in self.recipe.train.seeds if code else ():
                 run = self.run(variant, seed)
                 if not run.rounds or run.record.code is None:
@@ -255,6 +258,7 @@ def add_up(recipe: Recipe, variant: Variant, seed: int, run: RunStore) -> RunRes
         bytes=Traffic(**figures.pop("bytes")),
         seconds=Seconds(**figures.pop("seconds")),
         extra=figures,
+        weights=run.weights,
     )
 
 

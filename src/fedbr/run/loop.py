@@ -55,7 +55,7 @@ def play(
         model=model,
         clients_at_once=block_size,
         device=str(setup.spec.device),
-        code=recipe.code(run.variant),
+        code=run.experiment.source.code(run.variant),
         joint=setup.spec.joint,
         own_tests=backend.plan.shares is not None,
         test=_test_sizes(backend.plan),
@@ -67,10 +67,15 @@ def play(
             store.checkpoint(record.round, server, backend)
             tell(record)
     except Diverged as error:
-        store.note(diverged_at=Divergence(error.round, error.client, error.what))
+        store.diverge(Divergence(error.round, error.client, error.what))
         return
-    about = {"options": recipe.model.options, "shape": clients.census.shape}
-    about |= asdict(model) | {"methods": run.rebuilding()} | clients.census.seen_as
+    about = {
+        **asdict(model),
+        "options": recipe.model.options,
+        "shape": clients.census.shape,
+        "methods": run.rebuilding(),
+        **clients.census.seen_as,
+    }
     store.save_model(weights_of(server, backend), about)
 
 

@@ -24,6 +24,8 @@ class Source(Protocol):
 
     def methods(self, variant: Variant) -> Sequence[Method]: ...
 
+    def code(self, variant: Variant) -> dict[str, str]: ...
+
     def setup(self, variant: Variant, seed: int, clients: Clients) -> Setup: ...
 
 
@@ -38,6 +40,9 @@ class RecipeSource:
 
     def methods(self, variant: Variant) -> Sequence[Method]:
         return variant.build()
+
+    def code(self, variant: Variant) -> dict[str, str]:
+        return self.recipe.code(variant)
 
     def setup(self, variant: Variant, seed: int, clients: Clients) -> Setup:
         return build_setup(self.recipe.of(variant), variant, clients, seed)

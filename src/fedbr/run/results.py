@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..core.records import Divergence, RoundRecord, RunRecord, Value
 from ..recipe.schema import Recipe, Variant
+from .store import Weights
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class RunResult:
     bytes: Traffic
     seconds: Seconds
     extra: Mapping[str, Value] = field(default_factory=dict)  # of metrics beside those above
+    weights: Callable[[], Weights | None] = field(default=lambda: None, repr=False, compare=False)
 
     @property
     def label(self) -> str:

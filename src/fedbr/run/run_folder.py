@@ -91,7 +91,7 @@ class RunFolder(RunStore):
         write(self.path / "checkpoint.safetensors", content)
         for_people = json.dumps({"round": round, **clients})
         write(self.path / "checkpoint.json", for_people + "\n")
-        memory.tidy()
+        super().checkpoint(round, server, backend)
 
     def resume(self, server: Server, backend: Backend) -> int:
         """Go on from the checkpoint; drop what came after it. Return the last round that is done."""
@@ -101,7 +101,11 @@ class RunFolder(RunStore):
                 header, payloads = unpack(file.read_bytes())
                 server.restore(header, payloads)
                 here = {client: payloads[f"client/{client}"] for client in header["clients"]}
-                backend.states.restore(here, header.get("filed", []))
+                filed = header.get("filed", [])
+                if any(not isinstance(place, int) for _, place in filed):
+                    backend.states.restore_version_1(here, filed)
+                else:
+                    backend.states.restore(here, filed)
             done = header["round"]
         kept = [record for record in rounds if record.round <= done]
         if [record.round for record in kept] != list(range(1, done + 1)):
@@ -115,6 +119,8 @@ class RunFolder(RunStore):
         return done
 
     def weights(self) -> Weights | None:
+        if self._now is not None:
+            return super().weights()
         file = self.path / "checkpoint.safetensors"
         if not file.exists():
             return None
@@ -147,6 +153,7 @@ class RunFolder(RunStore):
                     tensors[prefix + key] = plain
         content = safetensors.torch.save(tensors, {"fedbr": json.dumps(facts)})
         write(self.path / "model.safetensors", content)
+        self._now = None
 
     def clear(self) -> None:
         """Remove what fedbr wrote, nothing else.

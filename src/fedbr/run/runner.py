@@ -20,16 +20,18 @@ def execute(
     *,
     fresh: bool = False,
     watch: Watcher | None = None,
+    stores: Sequence[ResultStore] = (),
 ) -> list[Results]:
     """Train everything that is not trained yet.
 
     experiments: recipes, each with the folder of its results. engine: who trains. fresh: start
-    over. watch: is told how it goes. Returns the results of every experiment. Raises InputError,
+    over. watch: is told how it goes. stores: where the results are kept, if the caller wants to
+    look at them after an interrupt. Returns the results of every experiment. Raises InputError,
     before anything is written or cleared, for what cannot be trained, or for a folder that holds
     something else.
     """
     watch = watch or Watcher()
-    stores = [store_of(experiment) for experiment in experiments]
+    stores = stores or [store_of(experiment) for experiment in experiments]
     check(experiments, engine, fresh, stores)
     with ExitStack() as exits:
         for store in stores:
@@ -70,7 +72,7 @@ def store_of(experiment: Experiment) -> ResultStore:
     """Return where the results of an experiment are kept."""
     if experiment.path is None:
         return ResultStore(experiment.recipe)
-    return ResultFolder(experiment.path, experiment.recipe)
+    return ResultFolder(experiment.path, experiment.recipe, experiment.source.code)
 
 
 def share_left(experiment: Experiment, fresh: bool = False) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..backends.base import Backend
 from ..backends.memory import ClientMemory
-from ..core.records import RoundRecord, RunRecord
+from ..core.records import Divergence, RoundRecord, RunRecord
 from ..core.server import Server
 from ..core.wire import State
 from ..util.errors import InputError
@@ -30,6 +30,7 @@ class RunStore:
         self._record: RunRecord | None = RunRecord()
         self._rounds: list[RoundRecord] | None = []
         self._weights: Weights | None = None
+        self._now: tuple[Server, Backend] | None = None  # of a run that is under way
 
     @property
     def record(self) -> RunRecord:
@@ -92,23 +93,28 @@ class RunStore:
 
     def checkpoint(self, round: int, server: Server, backend: Backend) -> None:
         """Keep the state to go on from."""
-        self._weights = weights_of(server, backend)
+        self._now = server, backend
         backend.states.tidy()
 
     def resume(self, server: Server, backend: Backend) -> int:
         """Go on from the state that was kept. Return the last round that is done."""
         return 0
 
-    def weights(self) -> Weights | None:
-        """Return what the last round made; None before the first."""
-        return self._weights
+    def diverge(self, at: Divergence) -> None:
+        """Write down that the run cannot go on."""
+        self.note(diverged_at=at)
+        self._now = None
 
     def save_model(self, weights: Weights, facts: Mapping[str, Any]) -> None:
         """Keep the final model.
 
         facts: what one must know to build it again.
         """
-        self._weights = weights
+        self._weights, self._now = weights, None
+
+    def weights(self) -> Weights | None:
+        """Return what the last round made; None before the first."""
+        return self._weights if self._now is None else weights_of(*self._now)
 
 
 def weights_of(server: Server, backend: Backend) -> Weights:
