@@ -21,7 +21,7 @@ federation = fedbr.Federation.from_arrays(
     alpha=0.3,
     seed=0,
 )
-print("effective classes per client:", federation.describe()["effective_classes"])
+print("effective classes per client:", federation.census.split.effective_classes)
 run = fedbr.train(
     federation, "mlp", methods=[fedbr.FedBR(lam=0.1)], rounds=10, local_steps=10, hidden=(32,)
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from .api import Run as Run
+    from .api import compare as compare
     from .api import load_model as load_model
+    from .api import run_recipe as run_recipe
     from .api import train as train
     from .bias import diagnose as diagnose
     from .core.method import Batch as Batch
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from .methods import Mixup as Mixup
     from .methods import Moon as Moon
     from .methods import NaiveMix as NaiveMix
+    from .metrics import Metric as Metric
     from .util.errors import Diverged as Diverged
     from .util.errors import InputError as InputError
 
@@ -57,6 +60,7 @@ _HOME = {
     "InputError": ".util.errors",
     "Local": ".methods",
     "Method": ".core.method",
+    "Metric": ".metrics",
     "Mixup": ".methods",
     "Moon": ".methods",
     "NaiveMix": ".methods",
@@ -68,8 +72,10 @@ _HOME = {
     "Spec": ".core.spec",
     "State": ".core.wire",
     "VHL": ".methods",
+    "compare": ".api",
     "diagnose": ".bias",
     "load_model": ".api",
+    "run_recipe": ".api",
     "train": ".api",
 }
 __all__ = sorted(_HOME)

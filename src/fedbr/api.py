@@ -22,7 +22,8 @@ from .core.spec import Spec
 from .core.wire import State
 from .data import Federation
 from .methods import build as build_method
-from .recipe.schema import MetricsConfig, TrainConfig
+from .recipe.schema import MetricsConfig, Recipe, TrainConfig
+from .recipe.schema import load as load_recipe
 from .run.arguments import check_federation, check_options
 from .run.engines import OneByOne
 from .run.from_memory import IN_MEMORY, check_listed, in_memory, label_of
@@ -227,6 +228,37 @@ def compare(
     return _execute(experiment, workers, fresh, Watcher())
 
 
+def run_recipe(
+    recipe: Recipe | str | Path,
+    out: str | Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    workers: int | None = 1,
+    fresh: bool = False,
+) -> Results:
+    """Train every variant of a recipe for every seed: ``fedbr run`` from Python.
+
+    Args:
+        recipe: a shipped one by its name, a TOML file, or one that was loaded.
+        out: the result folder; called again with the same, training goes on there. None: results
+            stay in memory.
+        overrides: as of ``--set``, such as "train.rounds=5".
+        methods: as of ``--methods``, such as "fedavg" or "mixup+fedbr".
+        workers: processes; None: one for every core that there is work for.
+        fresh: start over in ``out``.
+
+    >>> short = ["train.rounds=1", "train.local_steps=1"]
+    >>> results = run_recipe("digits", overrides=short, methods=["fedavg"])
+    >>> results.runs[0].label
+    'FedAvg'
+    """
+    if not isinstance(recipe, Recipe):
+        recipe = load_recipe(str(recipe), overrides, methods)
+    experiment = Experiment(recipe, None if out is None else Path(out))
+    return _execute(experiment, workers, fresh, Watcher())
+
+
 def _settings(
     given: Mapping[str, Any], seeds: list[int], model_options: dict[str, Any]
 ) -> tuple[TrainConfig, MetricsConfig]:
@@ -254,7 +286,7 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
     return list(seeds)
 
 
-def _execute(experiment: Experiment, workers: int, fresh: bool, watch: Watcher) -> Results:
+def _execute(experiment: Experiment, workers: int | None, fresh: bool, watch: Watcher) -> Results:
     """Train, and return what is done: all of it, or what there is when Ctrl-C comes."""
     store = store_of(experiment)
     try:

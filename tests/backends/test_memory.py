@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,9 +13,11 @@ from hypothesis import strategies as st
 import fedbr
 from fedbr.backends import memory
 from fedbr.backends.memory import ClientMemory
+from fedbr.core.records import RoundRecord
 from fedbr.core.wire import Payload, pack, unpack
 from fedbr.recipe import schema as config
-from fedbr.run import loop as experiment
+from fedbr.run.plan import PlannedRun
+from training import train_recipe
 
 
 def state(value: int, size: int = 50) -> Payload:
@@ -41,7 +42,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_little_stays_in_memory(tmp_path: Path) -> None:
     kept = ClientMemory(tmp_path / "m")
     kept[1] = state(1)
-    kept.spill()
+    kept.spill(1)
     assert value(kept[1]) == 1
     assert not (tmp_path / "m").exists()
 
@@ -78,7 +79,7 @@ def test_much_goes_to_files_and_comes_back_whatever_happens(
         else:
             for client in clients:
                 kept[client], plain[client] = state(100 * number + client), 100 * number + client
-            kept.spill()
+            kept.spill(number)
             if number % 3:  # the others are killed before they are checkpointed
                 header = {"filed": sorted(kept.filed.items())}
                 done, saved = pack(header, {str(c): p for c, p in kept.here.items()}), dict(plain)
@@ -88,22 +89,20 @@ def test_much_goes_to_files_and_comes_back_whatever_happens(
         assert 99 not in kept
         assert kept.get(99) is None
     kept.tidy()
-    assert set(files(folder)) == {f"{n}.safetensors" for n, _ in kept.filed.values()}
+    assert set(files(folder)) == {f"client-{c}.{n}.safetensors" for c, n in kept.filed.items()}
 
 
 @pytest.mark.usefixtures("little")
 def test_what_is_stored_stays_within_bounds(tmp_path: Path) -> None:
-    """One client is never seen again; its file must not keep all others alive, nor all files stay."""
+    """Twenty clients come again and again, twenty once: each has one file and no more."""
     kept = ClientMemory(tmp_path / "m")
     for number in range(40):
         for client in {number % 20, 20 + number} if number < 20 else {number % 20}:
             kept[client] = state(number, 5000)
-        kept.spill()
+        kept.spill(number)
         kept.tidy()
-    alive = sum(size for _, size in kept.filed.values())
-    stored = sum(f.stat().st_size for f in (tmp_path / "m").iterdir())
     assert len(kept) == 40
-    assert stored < 3 * alive
+    assert len(files(tmp_path / "m")) == 40
 
 
 @pytest.mark.usefixtures("little")
@@ -136,21 +135,21 @@ def test_a_run_goes_on_from_files(tmp_path: Path) -> None:
             "compare": [{"label": "both", "methods": ["scaffold", "moon"]}],
         }
     )
-    experiment.run(recipe, tmp_path / "whole")
+    train_recipe(recipe, tmp_path / "whole")
 
-    def stop(label: str, seed: int, line: dict[str, Any] | None) -> None:
-        if line and line["round"] not in seen:
-            seen.add(line["round"])
+    def stop(run: PlannedRun, record: RoundRecord) -> None:
+        if record.round not in seen:
+            seen.add(record.round)
             raise KeyboardInterrupt
 
     seen: set[int] = set()
     for _ in range(6):
         with pytest.raises(KeyboardInterrupt):
-            experiment.run(recipe, tmp_path / "parts", watch=stop)
-    experiment.run(recipe, tmp_path / "parts", watch=stop)
+            train_recipe(recipe, tmp_path / "parts", seen=stop)
+    train_recipe(recipe, tmp_path / "parts", seen=stop)
     run = tmp_path / "parts" / "runs" / "both-0"
     assert files(run / "memory")
     wanted = (tmp_path / "whole/runs/both-0/model.safetensors").read_bytes()
     assert (run / "model.safetensors").read_bytes() == wanted
-    experiment.run(recipe, tmp_path / "parts", fresh=True)
+    train_recipe(recipe, tmp_path / "parts", fresh=True)
     assert (run / "model.safetensors").read_bytes() == wanted

@@ -9,13 +9,14 @@ import torch
 
 import fedbr
 from fedbr.recipe import schema as config
-from fedbr.run import loop as experiment
-from fedbr.run.setup import federation
+from fedbr.run.plan import clients_of
+from fedbr.run.results import RunResult
+from training import train_recipe
 
 
 def trained(
     tmp_path: Path, methods: list[str], **train: object
-) -> tuple[Path, dict[str, object], fedbr.Federation]:
+) -> tuple[Path, RunResult, fedbr.Federation]:
     recipe = config.parse(
         {
             "data": {"name": "digits", "clients": 3, "partition": "iid"},
@@ -24,8 +25,9 @@ def trained(
             "compare": [{"label": "x", "methods": methods}],
         }
     )
-    results = experiment.run(recipe, tmp_path / "out")
-    return tmp_path / "out/runs/x-0/model.safetensors", results["runs"][0], federation(recipe, 0)
+    results = train_recipe(recipe, tmp_path / "out")
+    clients = clients_of(recipe.data, 0)
+    return tmp_path / "out/runs/x-0/model.safetensors", results.runs[0], clients
 
 
 @pytest.mark.parametrize("methods", [[], ["fedbr"], ["moon"], ["mixup", "dann"]], ids="+".join)
@@ -36,8 +38,8 @@ def test_it_answers_as_in_the_last_test(tmp_path: Path, methods: list[str], dtyp
     model, (test,) = fedbr.load_model(path), clients.tests
     assert test.x.dtype == torch.uint8
     for x in (test.x, test.x.numpy(), test.see(slice(None), torch.float32)):
-        assert float((model.predict(x) == test.y).double().mean()) == run["accuracy"]["final"]
-    assert run["accuracy"]["final"] > 0.3
+        assert float((model.predict(x) == test.y).double().mean()) == run.accuracy.final
+    assert run.accuracy.final > 0.3
     assert not model.training
 
 
@@ -46,7 +48,7 @@ def test_each_clients_own(tmp_path: Path) -> None:
     own = [fedbr.load_model(path, client) for client in range(3)]
     (test,) = clients.tests
     scores = [float((model.predict(test.x) == test.y).double().mean()) for model in own]
-    assert sum(scores) / 3 == pytest.approx(run["accuracy"]["final"])
+    assert sum(scores) / 3 == pytest.approx(run.accuracy.final)
     assert len(set(scores)) > 1
     for wrong in (None, 3):
         with pytest.raises(fedbr.InputError, match=rf"^client = {wrong}: .* 0 to 2$"):

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from fedbr.core.records import RoundRecord
 from fedbr.recipe import schema as config
 from fedbr.recipe.schema import Recipe
-from fedbr.run import loop as experiment
+from fedbr.run.plan import PlannedRun
 from fedbr.util.errors import InputError
+from training import train_recipe
 
 RECIPE = """
 name = "resume"
@@ -70,7 +72,7 @@ def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The run that nobody interrupts."""
     folder = tmp_path_factory.mktemp("whole") / "o"
-    experiment.run(config.load(str(recipe_file)), folder)
+    train_recipe(config.load(str(recipe_file)), folder)
     return outcome(folder)
 
 
@@ -129,18 +131,18 @@ def test_a_kill_between_the_line_and_the_checkpoint(
     class Stop(Exception):
         pass
 
-    def stop(label: str, seed: int, line: dict[str, Any] | None) -> None:
-        if label == "FedBR" and line and line["round"] == 7:
+    def stop(run: PlannedRun, record: RoundRecord) -> None:
+        if run.label == "FedBR" and record.round == 7:
             raise Stop
 
     with pytest.raises(Stop):
-        experiment.run(recipe, folder, watch=stop)
+        train_recipe(recipe, folder, seen=stop)
     run = folder / "runs" / "FedBR-0"
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(last | {"round": 8, "accuracy": 0.99}) + "\n" + '{"round": 9, "accu')
     (run / ".checkpoint.safetensors.new").write_bytes(b"half a check")
-    experiment.run(recipe, folder)
+    train_recipe(recipe, folder)
     assert outcome(folder) == whole
 
 
@@ -148,9 +150,9 @@ def test_workers_and_a_fresh_start_change_nothing(
     recipe_file: Path, whole: dict[str, Any], tmp_path: Path
 ) -> None:
     recipe = config.load(str(recipe_file))
-    experiment.run(recipe, tmp_path / "o", workers=2)
+    train_recipe(recipe, tmp_path / "o", workers=2)
     assert outcome(tmp_path / "o") == whole
-    experiment.run(recipe, tmp_path / "o", workers=2, fresh=True)
+    train_recipe(recipe, tmp_path / "o", workers=2, fresh=True)
     assert outcome(tmp_path / "o") == whole
 
 
@@ -167,18 +169,18 @@ def test_more_rounds_and_more_stacks_give_what_all_at_once_gives(
         return config.load(str(recipe_file), overrides)
 
     out = tmp_path / "o"
-    experiment.run(without(load("train.rounds=6"), "FedBR", "FedBR mixture"), out)
-    experiment.run(without(load("train.rounds=9"), "FedBR mixture"), out)
-    results = experiment.run(load(), out)
+    train_recipe(without(load("train.rounds=6"), "FedBR", "FedBR mixture"), out)
+    train_recipe(without(load("train.rounds=9"), "FedBR mixture"), out)
+    results = train_recipe(load(), out)
     assert outcome(out) == whole
-    assert {run["rounds"] for run in results["runs"]} == {20}
+    assert {len(run.rounds) for run in results.runs} == {20}
     for other, said in (
         (load("train.rounds=9"), "train.rounds is 20 there, 9 here"),
         (without(load(), "FedAvg"), "compare is 'FedAvg, FedBR, FedBR mixture' there"),
         (load("train.rounds=30", "train.lr=0.1"), "train.lr is 0.05 there, 0.1 here"),
     ):
         with pytest.raises(InputError, match=said):
-            experiment.run(other, out)
+            train_recipe(other, out)
     assert outcome(out) == whole
 
 
@@ -192,17 +194,15 @@ def test_a_last_round_that_was_tested_as_such_stays_the_last(
     recipes = [
         config.load(str(recipe_file), [how, f"train.rounds={n}"], ["fedavg"]) for n in (2, 4)
     ]
-    experiment.run(recipes[0], tmp_path / "o")
+    train_recipe(recipes[0], tmp_path / "o")
     with pytest.raises(InputError, match=r"train\.rounds is 2 there, 4 here"):
-        experiment.run(recipes[1], tmp_path / "o")
+        train_recipe(recipes[1], tmp_path / "o")
 
 
 def test_a_stack_that_would_rename_another_is_refused(recipe_file: Path, tmp_path: Path) -> None:
     """Folders are called by labels; two that a file system might not tell apart get numbers."""
     recipe = config.load(str(recipe_file), ["train.rounds=1"], ["fedavg"])
-    experiment.run(recipe, tmp_path / "o")
+    train_recipe(recipe, tmp_path / "o")
     twin = recipe.compare[0].model_copy(update={"label": "fedavg"})
     with pytest.raises(InputError, match="compare is 'FedAvg' there, 'FedAvg, fedavg' here"):
-        experiment.run(
-            recipe.model_copy(update={"compare": [*recipe.compare, twin]}), tmp_path / "o"
-        )
+        train_recipe(recipe.model_copy(update={"compare": [*recipe.compare, twin]}), tmp_path / "o")

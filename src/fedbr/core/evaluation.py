@@ -34,7 +34,9 @@ class Exam(NamedTuple):
     tallies: tuple[str, ...]
 
 
-Answers = Mapping[Piece, Tensor]  # the counts of each piece; one that nobody could answer is missing
+Answers = Mapping[
+    Piece, Tensor
+]  # the counts of each piece; one that nobody could answer is missing
 
 
 class Tally(ABC):
@@ -128,7 +130,9 @@ class TestPlan:
 
     sets: Sequence[TestSet]
     order: Sequence[int]  # the tests as they are averaged; several may be of one set
-    shares: Sequence[Mapping[int, float]] | None = None  # client -> test -> share; None: one for all
+    shares: Sequence[Mapping[int, float]] | None = (
+        None  # client -> test -> share; None: one for all
+    )
     tallies: Mapping[str, Tally] = field(default_factory=lambda: TALLIES)
 
     @classmethod

@@ -107,9 +107,7 @@ class WholeRuns(OneByOne):
         self.processes = processes
 
     def train(self, todo: Sequence[Work], watch: Watcher) -> Iterator[Work]:
-        on_cpu = all(
-            devices.choose(work.run.recipe.train.device).type == "cpu" for work in todo
-        )
+        on_cpu = all(devices.choose(work.run.recipe.train.device).type == "cpu" for work in todo)
         order = sorted(range(len(todo)), key=lambda i: _length(todo[i].run))
         todo = [todo[i] for i in order]
         if self.processes.count == 1 or len(todo) < 2 or not on_cpu:
