@@ -6,7 +6,7 @@ from pathlib import Path
 from sklearn.datasets import load_digits
 
 import fedbr
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.run import loop as experiment
 
 digits = load_digits()

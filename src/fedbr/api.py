@@ -25,6 +25,7 @@ from .core.spec import Spec
 from .core.wire import State
 from .data import Federation
 from .methods import build as build_method
+from .recipe.load import rename_train_keys
 from .recipe.schema import MetricsConfig, TrainConfig
 from .run import loop as experiment
 from .run.arguments import check_federation, starting_model
@@ -124,7 +125,8 @@ def train(
     if "cohort" in model_options:  # as older versions called it
         given["cohort"] = model_options.pop("cohort")
         del given["clients_at_once"]
-    settings = validated(TrainConfig, given | {"seeds": [seed]}, "train")
+    given = rename_train_keys(given, warn=True) | {"seeds": [seed]}
+    settings = validated(TrainConfig, given, "train")
     bias_every = validated(MetricsConfig, {"bias_every": bias_every}, "train").bias_every
     check_federation(federation, workers)
     if isinstance(methods, Method) or not isinstance(methods, Sequence):

@@ -15,7 +15,7 @@ import fedbr
 from fedbr.backends import memory
 from fedbr.backends.memory import ClientMemory
 from fedbr.core.wire import Payload, pack, unpack
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.run import loop as experiment
 
 

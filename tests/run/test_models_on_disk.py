@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fedbr
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.run import loop as experiment
 from fedbr.run.setup import federation
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.recipe.schema import Recipe
 from fedbr.run import loop as experiment
 from fedbr.util.errors import InputError

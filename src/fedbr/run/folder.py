@@ -23,7 +23,8 @@ from ..core.server import Server
 from ..core.wire import State, pack, unpack
 from ..metrics.accuracy import definitions, summarise
 from ..metrics.local import definitions as local_definitions
-from ..recipe.schema import Recipe, Variant, stored
+from ..recipe.load import parse_stored
+from ..recipe.schema import Recipe, Variant
 from ..util.errors import InputError, RunError
 from ..util.files import reading, write
 from .environment import environment
@@ -257,7 +258,7 @@ class ResultFolder:
                 else "give the --out folder of fedbr run"
             )
             raise InputError(f"{path}: holds no results (no recipe.toml); {hint}")
-        return cls(path, stored(_read_toml(file)))
+        return cls(path, parse_stored(_read_toml(file)))
 
     def summarise(self) -> dict[str, Any]:
         """Write results.json."""
@@ -290,7 +291,7 @@ class ResultFolder:
         with contextlib.suppress(
             InputError
         ):  # an older version's recipe: what it did not know has its default
-            there = tomllib.loads(stored(there).to_toml())
+            there = tomllib.loads(parse_stored(there).to_toml())
         here = tomllib.loads(self.recipe.to_toml())
         for variant in (*there.get("compare", []), *here["compare"]):
             variant.pop("tuned", None)  # a remark that changes no run
