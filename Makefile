@@ -24,7 +24,7 @@ demo: setup ## train FedAvg and FedBR on ten heterogeneous clients (some minutes
 test: check ## lint, types and all quick tests
 	$(BIN)/python -m pytest
 
-test-all: check ## all tests but the speed ratios: those that take minutes, and Flower's, too (an hour or two)
+test-all: check ## all tests but the speed ratios: the slow ones and Flower's, too
 	$(BIN)/python -m pytest -m 'not bench'
 
 test-slow: setup ## proofs that take minutes

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from fedbr.util.errors import InputError
+from fedbr.util.imports import require
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "fedbr"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -142,3 +145,13 @@ def test_a_missing_extra_is_said_in_one_line(tmp_path: Path, line: str, words: s
     hints = {extra: f"pip install 'fedbr[{extra}]'" for extra in ("report", "images")}
     assert done.stderr == f"fedbr: {words.format(**hints)}\n"
     assert "exit code 2" in done.stdout
+
+
+def test_a_package_that_is_broken_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_package_of_a_test.py").write_text("import what_it_needs_of_a_test")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError) as refused:
+        require("broken_package_of_a_test", extra="report", wanted_by="fedbr report")
+    assert "broken_package_of_a_test cannot be imported (No module named" in str(refused.value)

@@ -23,11 +23,10 @@ def require(*packages: str, extra: str, wanted_by: str) -> None:
     Raises InputError for the first package that is missing.
 
     >>> require("torch", extra="report", wanted_by="fedbr report")
-    >>> require("no_such_package", extra="report", wanted_by="fedbr report")
+    >>> require("nothing", extra="report", wanted_by="fedbr report")
     Traceback (most recent call last):
         ...
-    fedbr.util.errors.InputError: fedbr report: no_such_package is not installed; \
-pip install 'fedbr[report]'
+    fedbr.util.errors.InputError: fedbr report: nothing is not installed; pip install 'fedbr[report]'
     """
     for package in packages:
         try:
