@@ -15,18 +15,18 @@ from .errors import InputError
 
 
 def require(*packages: str, extra: str, wanted_by: str) -> None:
-    """Check that packages of an extra can be imported, before work is done for which they are needed.
+    """Check that packages of an extra can be imported, before work is done that needs them.
 
-    ``extra`` is the name in ``pip install 'fedbr[extra]'``, ``wanted_by`` the command, option or key
-    that cannot do without.
+    ``extra`` is the name in ``pip install 'fedbr[extra]'``, ``wanted_by`` the command, option or
+    key that cannot do without.
 
     Raises InputError for the first package that is missing.
 
     >>> require("torch", extra="report", wanted_by="fedbr report")
-    >>> require("nothing", extra="report", wanted_by="fedbr report")
+    >>> require("nothing", extra="wandb", wanted_by="--log wandb")
     Traceback (most recent call last):
         ...
-    fedbr.util.errors.InputError: fedbr report: nothing is not installed; pip install 'fedbr[report]'
+    fedbr.util.errors.InputError: --log wandb: nothing is not installed; pip install 'fedbr[wandb]'
     """
     for package in packages:
         try:
