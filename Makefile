@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.up-to-date
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bench test-flower check fmt bench traffic results clean
+.PHONY: help setup demo test test-all test-slow test-bench test-flower coverage check fmt bench traffic results clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -14,7 +14,7 @@ setup: $(STAMP) ## build .venv with the pinned dependencies and the package
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedbr needs Python 3.11 or newer, not " + sys.version)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $(STAMP)
 
 demo: setup ## train FedAvg and FedBR on ten heterogeneous clients (some minutes)
@@ -24,6 +24,9 @@ demo: setup ## train FedAvg and FedBR on ten heterogeneous clients (some minutes
 test: check ## lint, types and all quick tests
 	$(BIN)/python -m pytest
 
+test-all: check ## all tests but the speed ratios: the slow ones and Flower's, too
+	$(BIN)/python -m pytest -m 'not bench'
+
 test-slow: setup ## proofs that take minutes
 	$(BIN)/python -m pytest -m slow
 
@@ -31,8 +34,10 @@ test-bench: setup ## speed ratios; wants a quiet machine
 	$(BIN)/python -m pytest -m bench
 
 test-flower: setup ## a SuperLink and nodes as real processes: equality, faults, TLS (half an hour on a busy machine)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
 	$(BIN)/python -m pytest -m flower tests/flower
+
+coverage: setup ## quick tests, and which lines they do not reach
+	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
 
 check: setup ## lint and types
 	$(BIN)/ruff check .

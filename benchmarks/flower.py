@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fedbr.flower import launch
 from fedbr.flower.processes import Processes
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 
 from .results import insert, markdown
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedbr import bench
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
+from fedbr.recipe.schema import Recipe, Variant
 from fedbr.report.tables import Figure
 from fedbr.run import loop as experiment
 from fedbr.run.folder import ResultFolder
@@ -82,14 +83,14 @@ class Price(NamedTuple):
     seconds: float  # of one core
 
 
-def price_list(work: bench.Workload, recipe: config.Recipe) -> dict[str, Price]:
+def price_list(work: bench.Workload, recipe: Recipe) -> dict[str, Price]:
     """Measure the CPU time of a round of every variant."""
     variants = [(variant.label, variant.build()) for variant in recipe.compare]
     _, ratios = bench.measure(replace(work, lockstep=False, rounds=2), REPEATS, variants)
     return {ratio.name: Price(ratio.beside(ratios[0]), ratio.seconds) for ratio in ratios}
 
 
-def _curve(folder: Path, recipe: config.Recipe, variant: config.Variant, seed: int) -> Curve:
+def _curve(folder: Path, recipe: Recipe, variant: Variant, seed: int) -> Curve:
     lines = ResultFolder(folder, recipe).run(variant, seed).lines()
     return {line["round"]: line["accuracy"] for line in lines if line["accuracy"] is not None}
 

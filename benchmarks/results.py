@@ -12,7 +12,8 @@ from typing import Any
 
 from fedbr.data import DATASETS
 from fedbr.methods import METHODS
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
+from fedbr.recipe.schema import Recipe
 from fedbr.report import plots, tables
 from fedbr.report.write import curves
 from fedbr.run import loop as experiment
@@ -92,7 +93,7 @@ def comparison(results: dict[str, Any]) -> str:
     return f"{markdown([header, *cells])}\n\n{words}\n\n{markdown(rows)}"
 
 
-def losses(folder: Path, recipe: config.Recipe) -> str:
+def losses(folder: Path, recipe: Recipe) -> str:
     """Write how the training loss falls, of the first seed."""
     seed, results = recipe.train.seeds[0], ResultFolder(folder, recipe)
     found = []

@@ -12,7 +12,7 @@ import pytest
 from fedbr import bench
 from fedbr.core.fast import product
 from fedbr.methods import METHODS
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.run import loop as experiment
 from fedbr.run import runner as campaign
 from fedbr.util.processes import usable_cores

@@ -130,7 +130,7 @@ class YourMethod(fedbr.Method):
 def test_readme_commands_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every make target and every fedbr command line of the documentation is one that there is."""
     from fedbr.cli.app import app, spread
-    from fedbr.recipe import schema as config
+    from fedbr.recipe import load as config
 
     monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(YourMethod=YourMethod))
     monkeypatch.chdir(ROOT)  # where the documentation's own method lies

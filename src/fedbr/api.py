@@ -22,11 +22,12 @@ from .core.spec import Spec
 from .core.wire import State
 from .data import Federation
 from .methods import build as build_method
-from .recipe.schema import MetricsConfig, Recipe, TrainConfig
-from .recipe.schema import load as load_recipe
+from .recipe.load import OLD_TRAIN_KEYS, rename_train_keys
+from .recipe.load import load as load_recipe
+from .recipe.schema import MEMORY, MetricsConfig, Recipe, TrainConfig
 from .run.arguments import check_federation, check_options
 from .run.engines import OneByOne
-from .run.from_memory import IN_MEMORY, check_listed, in_memory, label_of
+from .run.from_memory import check_listed, in_memory, label_of
 from .run.plan import Experiment, PlannedRun
 from .run.results import Results, RunResult
 from .run.runner import execute, store_of
@@ -154,7 +155,8 @@ def train(
     """
     given = dict(locals())
     check_federation(federation, workers)
-    check_options("train", model, model_options, signature(train).parameters)
+    known = {*signature(train).parameters, *OLD_TRAIN_KEYS}
+    check_options("train", model, model_options, known)
     if isinstance(methods, Method) or not isinstance(methods, Sequence):
         raise InputError(f"methods = {methods!r}: must be a list, such as [fedbr.FedBR(lam=0.1)]")
     if watch is not None and not callable(watch):
@@ -221,7 +223,8 @@ def compare(
     """
     given = dict(locals())
     check_federation(federation, workers)
-    check_options("compare", model, model_options, signature(compare).parameters)
+    known = {*signature(compare).parameters, *OLD_TRAIN_KEYS}
+    check_options("compare", model, model_options, known)
     listed = check_listed(methods)
     settings, measure = _settings(given, _seeds(seeds), model_options)
     experiment = in_memory(federation, model, model_options, listed, settings, measure, out)
@@ -264,16 +267,17 @@ def _settings(
 ) -> tuple[TrainConfig, MetricsConfig]:
     """Check the arguments that are settings of a recipe too."""
     train = {name: value for name, value in given.items() if name in TrainConfig.model_fields}
-    if "cohort" in model_options:  # as older versions called it
-        train["cohort"] = model_options.pop("cohort")
-        del train["clients_at_once"]
+    for old, new in OLD_TRAIN_KEYS.items():
+        if old in model_options:
+            train[old] = model_options.pop(old)
+            del train[new]
     measure = {"bias_every": given["bias_every"], "extra": list(given["metrics"])}
     for name in ("targets", "target"):
         if given.get(name) is not None:
             value = given[name]
             measure[name] = list(value) if isinstance(value, tuple) else value
     return (
-        validated(TrainConfig, train | {"seeds": seeds}, "train"),
+        validated(TrainConfig, rename_train_keys(train, warn=True) | {"seeds": seeds}, "train"),
         validated(MetricsConfig, measure, "train"),
     )
 
@@ -349,7 +353,7 @@ def load_model(path: str | Path, client: int | None = None, own_code: bool = Fal
             f"folder has ({error})"
         ) from error
     weights = _one_of(weights, client)
-    if facts["name"] == IN_MEMORY:
+    if facts["name"] == MEMORY:
         raise InputError(
             f"path = {str(path)!r}: its model was given in Python, not by name; make it again and "
             "load the weights: module.load_state_dict(safetensors.torch.load_file(path))"

@@ -15,7 +15,7 @@ from fedbr.backends import memory
 from fedbr.backends.memory import ClientMemory
 from fedbr.core.records import RoundRecord
 from fedbr.core.wire import Payload, pack, unpack
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.run.plan import PlannedRun
 from training import train_recipe
 

@@ -653,7 +653,7 @@ def test_a_run_with_own_data_and_natural_clients(command: Command, tmp_path: Pat
 
 
 def test_stacks_may_be_written_as_tables_print_them() -> None:
-    from fedbr.recipe import schema as config
+    from fedbr.recipe import load as config
 
     assert config.load("digits", variants=["Mixup + FedBR"]) == config.load(
         "digits", variants=["mixup+fedbr"]

@@ -14,7 +14,7 @@ from fedbr.bias.case import Options
 from fedbr.bias.folder import from_folder
 from fedbr.bias.study import examine
 from fedbr.cli.app import call
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.run import loop as experiment
 from fedbr.run.folder import ResultFolder
 

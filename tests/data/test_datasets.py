@@ -25,7 +25,7 @@ from fedbr.data.cache import cache_folder
 from fedbr.data.download import SOURCES
 from fedbr.data.rotation import rotate
 from fedbr.data.sources import cifar, mnist, pacs
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 real = pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not here")

@@ -15,12 +15,14 @@ from typing import Any
 from fedbr.flower import launch
 from fedbr.flower.desk import SOCKET
 from fedbr.flower.processes import Processes, free_port
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
+from fedbr.recipe.overrides import read_variant
+from fedbr.recipe.schema import Recipe
 
 HOSTILE = Path(__file__).parent / "hostile.py"
 
 
-def recipe(*variants: str, **train: Any) -> config.Recipe:
+def recipe(*variants: str, **train: Any) -> Recipe:
     settings = {"rounds": 2, "local_steps": 3, "batch_size": 8, "clients_at_once": 1} | train
     return config.parse(
         {
@@ -28,7 +30,7 @@ def recipe(*variants: str, **train: Any) -> config.Recipe:
             "data": {"name": "digits", "clients": 6},
             "model": {"name": "cnn", "width": 0.25},
             "train": settings,
-            "compare": [config.short(variant) for variant in variants],
+            "compare": [read_variant(variant) for variant in variants],
         }
     )
 
@@ -95,7 +97,7 @@ class Place:
         if name == "the SuperLink":  # whose server holds the result folder until it notices
             until(lambda: not any("flwr-serverapp" in line for line in alive(self.folder).values()))
 
-    def run(self, chosen: config.Recipe, **settings: Any) -> subprocess.Popen[bytes]:
+    def run(self, chosen: Recipe, **settings: Any) -> subprocess.Popen[bytes]:
         given = {"out": str(self.out), "wait": 120.0, "reply-timeout": 240.0} | settings
         launch.submit(self.processes, self.folder, chosen, given)
         return self.processes.running.pop(launch.RUN)

@@ -21,7 +21,9 @@ from fedbr.flower.node import NodeSettings
 from fedbr.flower.roster import Roster, Settings
 from fedbr.flower.server import serve
 from fedbr.flower.site import _pool
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
+from fedbr.recipe.overrides import read_variant
+from fedbr.recipe.schema import MetricsConfig, Recipe
 from fedbr.run import loop as experiment
 from fedbr.util.errors import InputError, RunError
 
@@ -29,7 +31,7 @@ PROMISED = ["fedavg", "fedbr", "scaffold", "moon", "mixup+fedbr+fedcm"]
 QUICK = Settings(reply_timeout=30, wait=0.2, min_share=0.5)
 
 
-def recipe(variant: str, **train: Any) -> config.Recipe:
+def recipe(variant: str, **train: Any) -> Recipe:
     settings = {
         "rounds": 3,
         "local_steps": 3,
@@ -43,7 +45,7 @@ def recipe(variant: str, **train: Any) -> config.Recipe:
             "data": {"name": "digits", "clients": 6},
             "model": {"name": "mlp", "hidden": [12]},
             "train": settings,
-            "compare": [config.short(variant)],
+            "compare": [read_variant(variant)],
         }
     )
 
@@ -481,7 +483,7 @@ def own_sites(folder: Path) -> dict[int, NodeSettings]:
     return nodes
 
 
-def own_recipe(**data: Any) -> config.Recipe:
+def own_recipe(**data: Any) -> Recipe:
     return config.parse(
         {
             "name": "own",
@@ -548,12 +550,12 @@ def test_nobody_who_can_test_ends_the_run_with_a_reason(tmp_path: Path) -> None:
 def test_bias_is_measured_where_the_server_has_test_samples_and_refused_elsewhere(
     tmp_path: Path,
 ) -> None:
-    chosen = recipe("fedavg").model_copy(update={"metrics": config.MetricsConfig(bias_every=1)})
+    chosen = recipe("fedavg").model_copy(update={"metrics": MetricsConfig(bias_every=1)})
     experiment.run(chosen, tmp_path / "here")
     serve(Wires(three_nodes(tmp_path)), chosen, tmp_path / "there", QUICK)
     here, there = (accuracies(tmp_path / name) for name in ("here", "there"))
     assert [line["bias"] for line in there] == [line["bias"] for line in here]
-    own = own_recipe(clients=3).model_copy(update={"metrics": config.MetricsConfig(bias_every=1)})
+    own = own_recipe(clients=3).model_copy(update={"metrics": MetricsConfig(bias_every=1)})
     wires = Wires(own_sites(tmp_path))
     with pytest.raises(
         InputError, match=r"metrics\.bias_every = 1: .* stay at the sites; only 0 is allowed"

@@ -30,7 +30,8 @@ from fedbr.flower.states import StateFiles
 from fedbr.flower.validate import objection
 from fedbr.methods import METHODS, build
 from fedbr.models import build as build_model
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
+from fedbr.recipe.schema import TrainConfig
 from fedbr.run.setup import assemble
 from fedbr.util.errors import InputError
 
@@ -57,7 +58,7 @@ def test_a_rehearsal_knows_what_every_method_sends(
         model,
         methods,
         federation,
-        config.TrainConfig(local_steps=2, batch_size=4, dtype="float64"),
+        TrainConfig(local_steps=2, batch_size=4, dtype="float64"),
         1,
     )
     seen, server = rehearse(setup), Server(setup)

@@ -19,7 +19,8 @@ from place import Place, gone, keys_in, recipe, rounds, until, weights
 
 from fedbr.flower import launch
 from fedbr.flower.processes import Processes, last_words
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
+from fedbr.recipe.overrides import read_variant
 from fedbr.run import loop as experiment
 
 pytestmark = pytest.mark.flower
@@ -118,7 +119,7 @@ def test_forty_megabytes_of_memory_survive_ten_rounds(place: Place, tmp_path: Pa
                 "clients_at_once": 1,
                 "evaluate_every": 0,
             },
-            "compare": [config.short("scaffold")],
+            "compare": [read_variant("scaffold")],
         }
     )
     experiment.run(chosen, tmp_path / "here")

@@ -16,7 +16,7 @@ import torch
 
 import fedbr
 from fedbr.cli.app import call
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.run import loop as experiment
 from fedbr.run import sweep
 from fedbr.run.folder import ResultFolder
@@ -416,10 +416,6 @@ def test_nothing_of_the_users_is_overwritten(here: Path) -> None:
 
 
 def test_what_methods_leave_out_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert config.left_out("digits", [], ["fedavg", "fedbr"]) == ["fedbr.lazy=4"]
-    assert config.left_out("digits", ["fedbr.lazy=1"], ["fedbr"]) == []
-    assert config.left_out("digits", [], ["mixup"]) == []
-    assert config.left_out("lazy-digits", [], ["fedbr"]) == []  # it has several
     assert call(["run", "digits", "--methods", "fedbr", "--out", "o", "--set", *SMALL]) == 0
     assert "default parameters; the recipe's own: --set fedbr.lazy=4" in capsys.readouterr().err
 

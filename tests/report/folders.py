@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.run.folder import MARK, ResultFolder
 
 LETTERS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.report.settings import of_folders
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.report import tables, verdicts
 from fedbr.report.write import write_report
 from fedbr.run import loop as experiment

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedbr.cli.app import call
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.run import loggers
 from fedbr.run import loop as experiment
 from fedbr.util.errors import InputError
@@ -144,7 +144,7 @@ def test_what_is_unknown_or_absent_is_refused_before_training(
 ) -> None:
     with pytest.raises(InputError, match="allowed: mlflow, tensorboard, wandb"):
         loggers.check(["tensorbord"])
-    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
     assert call(["run", "--log", "mlflow", "--out", str(tmp_path / "o")]) == 2
     assert "pip install 'fedbr[mlflow]'" in capsys.readouterr().err
     assert not (tmp_path / "o").exists()

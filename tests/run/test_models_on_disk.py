@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fedbr
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.run.plan import clients_of
 from fedbr.run.results import RunResult
 from training import train_recipe

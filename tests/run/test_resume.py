@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedbr.core.records import RoundRecord
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.recipe.schema import Recipe
 from fedbr.run.plan import PlannedRun
 from fedbr.util.errors import InputError

@@ -17,7 +17,7 @@ import pytest
 
 from fedbr.cli.app import call
 from fedbr.cli.tables import show_sweep
-from fedbr.recipe import schema as config
+from fedbr.recipe import load as config
 from fedbr.run import runner as campaign
 from fedbr.run.folder import ResultFolder
 from fedbr.run.sweep import Case, Grid, Trial, sweep

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.wire import State, unpack
-from ..recipe import schema as config
+from ..recipe import load as config
+from ..recipe.overrides import read_variants
 from ..recipe.schema import Recipe, TrainConfig, Variant
 from ..report.comparison import read
 from ..report.local_models import Rounds, logged
@@ -163,7 +164,7 @@ def _refuse(overrides: Sequence[str], toy: bool) -> None:
 def _compared(variants: Sequence[str], fedbr: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the variants that are asked for, or FedAvg, either component, and both."""
     if variants:
-        named = config.compared(variants)
+        named = read_variants(variants)
         filled = [
             [{"name": m, **fedbr} if m == "fedbr" else m for m in variant["methods"]]
             for variant in named

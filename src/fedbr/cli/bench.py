@@ -36,7 +36,8 @@ def bench(
     seconds of one thread.
     """
     from .. import bench as timing
-    from ..recipe.schema import compared, parse
+    from ..recipe.load import parse
+    from ..recipe.overrides import read_variants
     from ..run.environment import environment
     from ..util.errors import unknown
     from ..util.processes import usable_cores
@@ -49,7 +50,7 @@ def bench(
     asked = (
         [
             (variant.label, variant.build())
-            for variant in parse({"compare": compared(methods)}).compare
+            for variant in parse({"compare": read_variants(methods)}).compare
         ]
         if methods
         else []

@@ -155,6 +155,7 @@ def show(
     from ..report.canvas import picture
     from ..report.gallery import labels, title
     from ..util.errors import InputError
+    from ..util.imports import require
 
     recipe = _recipe(
         name, path=path, partition=partition, alpha=alpha, shards_per_client=shards_per_client, clients=clients,
@@ -166,6 +167,7 @@ def show(
         raise InputError(f"--out {target}: a name that ends in .png or .svg")
     if not target.parent.is_dir():
         raise InputError(f"--out {target}: there is no folder {target.parent}")
+    require("matplotlib", extra="report", wanted_by="fedbr data show")
     with _plain_warnings():
         federation = (
             _with_photos(options, seed)
@@ -191,19 +193,19 @@ def _recipe(name: str, **given: Any) -> Recipe:
     it says.
     """
     from ..data import DATASETS
-    from ..recipe import schema as config
+    from ..recipe import load as config
 
     values: dict[str, Any] = {"name": name, "compare": [{"label": "FedAvg", "methods": []}]}
     base: dict[str, Any] = {"name": name}
     if name not in DATASETS:
-        if name not in config.shipped() and not name.endswith(".toml"):
-            raise _strange(name, config.shipped())
+        if name not in config.list_shipped() and not name.endswith(".toml"):
+            raise _strange(name, config.list_shipped())
         recipe = config.load(name)
         values |= {"name": recipe.name, "train": {"seeds": recipe.train.seeds}}
         base = recipe.data.model_dump(exclude_none=True)
     elif name in ("npz", "folder") and given["path"]:
         place = Path(given["path"]).resolve()
-        values["name"] = config.name_of(place.name if place.is_dir() else place.stem)
+        values["name"] = config.make_name(place.name if place.is_dir() else place.stem)
     if given.get("partition") == "domains":
         base.pop("clients", None)  # the data say how many
     return config.parse(

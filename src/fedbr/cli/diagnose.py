@@ -85,6 +85,7 @@ def diagnose(
     from ..bias.report import refuse
     from ..bias.study import examine
     from ..util.errors import InputError
+    from ..util.imports import require
     from ..util.validation import validated
 
     given = {
@@ -110,6 +111,7 @@ def diagnose(
         given |= {"epochs": 10} if epochs is None and not steps else {}
     options, place = validated(Options, given, "diagnose"), out or folder or Path("runs/toy")
     refuse(place)
+    require("matplotlib", "threadpoolctl", extra="report", wanted_by="fedbr diagnose")
     with Bar() as bar:
         if folder is None:
             found = from_toy(share or 0.0, set_, methods, seed or 0)

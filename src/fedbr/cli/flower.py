@@ -97,7 +97,7 @@ def init(
 ) -> int:
     """Write a thin Flower app: then `flwr run DIR NAME` trains the recipe on a SuperLink."""
     from ..flower.app_dir import write_app
-    from ..recipe import schema as config
+    from ..recipe import load as config
 
     chosen = config.load(recipe, set_)
     file = write_app(folder, chosen, {"out": str(out)} if out else {})
@@ -193,7 +193,7 @@ def run(
     from ..flower.processes import program
     from ..flower.server import check
     from ..flower.settings import run_settings
-    from ..recipe import schema as config
+    from ..recipe import load as config
     from ..run.folder import ResultFolder
 
     chosen = config.load(recipe, set_, methods)
@@ -246,10 +246,13 @@ def keys_(folder: Path = FOLDER, hosts: list[str] = NAMES, ids: str = COUNT) -> 
     stays.
     """
     from ..flower.settings import read_ids
+    from ..util.imports import require
 
     nodes = read_ids(ids)
-    keys = _flower("keys")
-    made = keys.make_keys(folder, hosts, nodes)
+    require("cryptography", extra="flower", wanted_by="fedbr flower")
+    from ..flower.keys import make_keys
+
+    made = make_keys(folder, hosts, nodes)
     for file in made:
         print(file)
     print(
@@ -267,7 +270,7 @@ def audit(
     samples.
     """
     from ..flower.audit import audit as listed
-    from ..recipe import schema as config
+    from ..recipe import load as config
 
     chosen = config.load(recipe, set_, methods)
     for variant in chosen.compare:
@@ -342,17 +345,3 @@ def _until_stopped(folder: Path, farewell: str) -> Iterator[Any]:
             yield processes
         except KeyboardInterrupt:
             print(farewell)
-
-
-def _flower(name: str) -> Any:
-    """Import a module that needs Flower's packages."""
-    from importlib import import_module
-
-    from ..util.errors import InputError
-
-    try:
-        return import_module(f"..flower.{name}", __package__)
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"fedbr flower: {error.name} is not installed; pip install 'fedbr[flower]'"
-        ) from error

@@ -34,7 +34,8 @@ def list_(kind: str = KIND) -> int:
 def _entries(kind: str) -> list[tuple[str, str, list[str]]]:
     from ..data import DATASETS, PARTITIONS
     from ..models import MODELS
-    from ..recipe import schema as config
+    from ..recipe import load as config
+    from ..recipe.schema import DataConfig
 
     if kind == "methods":
         return _methods()
@@ -50,7 +51,7 @@ def _entries(kind: str) -> list[tuple[str, str, list[str]]]:
         ]
     if kind == "data":
         return [(name, dataset.summary, _about(dataset)) for name, dataset in DATASETS.items()] + [
-            ("options", "of every data set, in the recipe's [data]", _fields(config.DataConfig))
+            ("options", "of every data set, in the recipe's [data]", _fields(DataConfig))
         ]
     if kind == "partitions":
         uses = {
@@ -60,8 +61,7 @@ def _entries(kind: str) -> list[tuple[str, str, list[str]]]:
             "shards": {"shards_per_client"},
         }
         fields = {
-            option: _fields(config.DataConfig, only={option})
-            for option in ("alpha", "shards_per_client")
+            option: _fields(DataConfig, only={option}) for option in ("alpha", "shards_per_client")
         }
         return [
             (
@@ -71,18 +71,18 @@ def _entries(kind: str) -> list[tuple[str, str, list[str]]]:
             )
             for name, function in PARTITIONS.items()
         ]
-    return [(name, config.headline(name), []) for name in config.shipped()] + _sections()
+    return [(name, config.read_summary(name), []) for name in config.list_shipped()] + _sections()
 
 
 def _sections() -> list[tuple[str, str, list[str]]]:
     """Return what a recipe may say, section by section."""
-    from ..recipe import schema as config
+    from ..recipe.schema import DataConfig, MetricsConfig, ModelConfig, TrainConfig
 
     sections: list[tuple[str, Any, list[str]]] = [
-        ("[data]", config.DataConfig, []),
-        ("[model]", config.ModelConfig, ["and the parameters of that model: fedbr list models"]),
-        ("[train]", config.TrainConfig, []),
-        ("[metrics]", config.MetricsConfig, []),
+        ("[data]", DataConfig, []),
+        ("[model]", ModelConfig, ["and the parameters of that model: fedbr list models"]),
+        ("[train]", TrainConfig, []),
+        ("[metrics]", MetricsConfig, []),
     ]
     variant = [
         "label  its name in tables",

@@ -26,7 +26,9 @@ def report(dirs: list[Path] = DIRS, out: Path | None = OUT) -> int:
     from ..report.comparison import read
     from ..report.files import beside, export
     from ..report.write import check_place, write_page
+    from ..util.imports import require
 
+    require("matplotlib", "plotly", extra="report", wanted_by="fedbr report")
     if out is not None:
         check_place(out)
     found = read(dirs)

@@ -47,6 +47,7 @@ def reproduce(
     from ..paper.table import load
     from ..run import forecast
     from ..run import runner as campaign
+    from ..util.imports import require
     from ..util.processes import usable_cores
     from .progress import CampaignBar
     from .tables import plain_console, show_beside, show_paper_tables
@@ -56,6 +57,7 @@ def reproduce(
         show_paper_tables()
         return 0
     chosen = load(table)
+    require("matplotlib", "plotly", extra="report", wanted_by="fedbr reproduce")
     folder = out or Path("runs") / "paper" / f"{table}-{scale}"
     begun = False
     try:

@@ -51,14 +51,15 @@ def run(
     RECIPE is a shipped one (fedbr list recipes) or a TOML file.
     Started again with the same folder it resumes, to the bit.
     """
-    from ..recipe import schema as config
+    from ..recipe import load as config
+    from ..recipe.overrides import find_dropped_options
     from ..run import loop as experiment
     from ..run.loggers import logging
     from .tables import show
 
     interruptible()
     chosen = config.load(recipe, set_, methods)
-    if unused := config.left_out(recipe, set_, methods):
+    if unused := find_dropped_options(config.read(recipe), set_, methods):
         print(
             f"--methods takes default parameters; the recipe's own: --set {' '.join(unused)}",
             file=sys.stderr,

@@ -43,7 +43,7 @@ def sweep(
     for each of its values. Started again with the same folder it resumes: what is finished is not
     repeated.
     """
-    from ..recipe import schema as config
+    from ..recipe import load as config
     from ..run.sweep import Grid, sweep
     from .progress import CampaignBar
     from .tables import show_sweep

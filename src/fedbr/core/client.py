@@ -21,7 +21,6 @@ from .setup import Setup
 from .spec import CPU, Spec
 from .wire import SHARED, Payload, Reply, State
 
-
 Acting = Sequence[
     tuple[Method, ClientContext]
 ]  # the methods in order, each with its view of the block

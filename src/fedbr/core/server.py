@@ -9,9 +9,9 @@ import torch
 
 from ..util.errors import Diverged, RunError, at_its_place
 from .broadcast import Broadcast
-from .setup import Setup
 from .method import Method, ServerContext
 from .rng import stream
+from .setup import Setup
 from .wire import SHARED, Payload, Reply, State
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -104,9 +105,8 @@ def _names(values: list[Any], name: str) -> NDArray[Any]:
 
 
 def _stack(values: list[Any], name: str) -> Tensor:
-    from PIL import Image
-
-    if all(isinstance(v, Image.Image) for v in values):
+    pillow = sys.modules.get("PIL.Image")  # an image comes from a Pillow that is imported
+    if pillow is not None and all(isinstance(v, pillow.Image) for v in values):
         arrays, ordered = _pictures(values, name), True
     elif all(isinstance(v, Tensor) for v in values):
         arrays, ordered = values, True  # as torch has it: channels first

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..core.rng import stream
 from ..core.samples import Samples
 from ..util.errors import InputError, unknown
+from ..util.imports import require
 from .federation import Source
 
 COUNT = 2000
@@ -26,6 +27,7 @@ def photos(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
         raise InputError(
             f"data.proxy = 'photos': samples have shape {shape}, not (1 or 3, height, width); use 'noise'"
         )
+    require("PIL", extra="images", wanted_by="data.proxy = 'photos'")
     from sklearn.datasets import load_sample_images
 
     images = [torch.tensor(i).permute(2, 0, 1).float() / 255 for i in load_sample_images().images]

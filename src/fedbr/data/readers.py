@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..util.errors import InputError
+from ..util.imports import require
 from .archives import GZIP, MEMBER, Tree, hidden, natural
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def read_images(tree: Tree, names: Sequence[str], size: int) -> Bytes:
     """Decode images to [n, 3, size, size]; those of another size are resized (bilinear, all pixels
     count).
     """
+    require("PIL", extra="images", wanted_by="image files")
     x = np.empty((len(names), 3, size, size), np.uint8)
     for i, name in enumerate(names):
         x[i] = _pixels(name, tree.read(name), size)

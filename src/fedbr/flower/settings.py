@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..recipe import schema as config
+from ..recipe import load as config
 from ..recipe.schema import Recipe
 from ..util.errors import InputError, unknown
 from .messages import ranges

@@ -28,7 +28,8 @@ from ..data.federation import Source
 from ..data.partition import effective_classes, grouped
 from ..data.shrinking import shrunk
 from ..data.sources import own
-from ..recipe.schema import Recipe, parse
+from ..recipe.load import parse
+from ..recipe.schema import Recipe
 from ..run.setup import build_setup, federation
 from ..util.errors import InputError
 from .node import NodeSettings

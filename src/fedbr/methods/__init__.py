@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.method import Method, check_name
 from ..util.errors import InputError, unknown
-from ..util.imports import imported
+from ..util.imports import import_object
 from ..util.validation import validated
 from .dann import DANN
 from .fedbr import FedBR
@@ -61,7 +61,7 @@ def build(name: str, options: Mapping[str, Any], where: str = "method") -> Metho
 
 def _own(name: str, where: str) -> type[Method]:
     """Import a user's method."""
-    cls = imported(name, where)
+    cls = import_object(name, where)
     if not isinstance(cls, type) or not issubclass(cls, Method) or cls is Method:
         raise InputError(
             f"{where} = {name!r}: {cls!r} is not a class of methods, a subclass of fedbr.Method"

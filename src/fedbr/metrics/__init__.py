@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core.records import RoundRecord
 from ..util.errors import InputError, unknown
-from ..util.imports import imported
+from ..util.imports import import_object
 from .accuracy import Accuracy
 from .base import MeasuredRound, Metric, Tested, examine
 from .seconds import Seconds
@@ -47,7 +47,7 @@ def find(name: str) -> Metric:
     >>> find("traffic").name
     'traffic'
     """
-    kind = imported(name, "metrics.extra") if ":" in name else METRICS.get(name)
+    kind = import_object(name, "metrics.extra") if ":" in name else METRICS.get(name)
     if kind is None:
         raise unknown("metrics.extra", name, METRICS)
     if not isinstance(kind, type) or not issubclass(kind, Metric):

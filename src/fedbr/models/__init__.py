@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..core.method import trained
 from ..core.model import FedModel
 from ..util.errors import InputError, at_its_place, unknown
-from ..util.imports import imported
+from ..util.imports import import_object
 from ..util.validation import validated
 from .base import ModelSpec
 from .cct import CCT
@@ -123,7 +123,7 @@ def _code(kind: type[nn.Module]) -> str:
 
 def _made(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int) -> Any:
     """Call a user's factory."""
-    factory = imported(name, "model.name")
+    factory = import_object(name, "model.name")
     try:
         with at_its_place():
             return factory(shape, num_classes, **options)

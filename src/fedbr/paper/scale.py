@@ -9,7 +9,7 @@ from typing import Any, Literal
 from .. import data
 from ..data import official
 from ..methods import METHODS
-from ..recipe import schema as config
+from ..recipe import load as config
 from ..recipe.schema import Recipe
 from ..report.tables import model_words, number
 from ..run.folder import differences

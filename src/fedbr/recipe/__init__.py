@@ -1,3 +1,3 @@
-"""What to train on what: the recipe as TOML, its overrides, and the recipes that come with the
-package.
+"""What to train on what: the recipe's keys (schema), recipes by name and from files (load), and
+changes to them on the command line (overrides).
 """

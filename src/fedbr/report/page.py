@@ -12,6 +12,8 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from ..util.imports import require
+
 
 def page(title: str, body: str, figures: Mapping[str, Any]) -> str:
     """Put a whole page together; the figures are drawn by page.js with plotly, which is inside,
@@ -103,6 +105,7 @@ def _plotly() -> str:
     """Return plotly.js, out of its wrapper: a function is read twice, to find its end and to run
     it.
     """
+    require("plotly", extra="report", wanted_by="a report's page")
     from plotly.offline import get_plotlyjs
 
     bundle: str = get_plotlyjs()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..util.files import write
+from ..util.imports import require
 from .curves import UNITS, Curve, band
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
@@ -121,6 +122,7 @@ def small_print(**other: float) -> Iterator[None]:
 
     ``other``: settings of matplotlib, the first dot as an underscore.
     """
+    require("matplotlib", extra="report", wanted_by="figures")
     import matplotlib as mpl
 
     sizes: dict[Any, Any] = {

@@ -11,7 +11,8 @@ from typing import Self
 
 from .. import metrics
 from ..metrics import local
-from ..recipe.schema import Recipe, Variant, stored
+from ..recipe.load import parse_stored
+from ..recipe.schema import Recipe, Variant
 from ..util.errors import InputError
 from ..util.files import dump, read_json, read_toml, write
 from .environment import environment
@@ -114,7 +115,7 @@ class ResultFolder(ResultStore):
             if inside:
                 hint = f"there are some in {', '.join(inside[:4])}"
             raise InputError(f"{path}: holds no results (no recipe.toml); {hint}")
-        return cls(path, stored(read_toml(file)))
+        return cls(path, parse_stored(read_toml(file)))
 
     def refuse(self, fresh: bool = False) -> None:
         """Refuse a folder that is not ours, or that holds another recipe; leave it as it is."""

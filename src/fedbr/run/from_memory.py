@@ -14,14 +14,13 @@ from ..core.method import Method
 from ..core.setup import Setup
 from ..data import Federation
 from ..methods import METHODS
-from ..recipe.schema import MetricsConfig, Recipe, TrainConfig, Variant, stored
+from ..recipe.load import parse_stored
+from ..recipe.schema import MEMORY, MetricsConfig, Recipe, TrainConfig, Variant
 from ..util.errors import InputError
 from ..util.imports import source_hash
 from .arguments import starting_model
 from .plan import Experiment
 from .setup import assemble
-
-IN_MEMORY = "memory"  # the name of data and models that no recipe can make
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,11 @@ def in_memory(
     values = {
         "name": "python",
         "data": {
-            "name": IN_MEMORY,
+            "name": MEMORY,
             "clients": federation.census.num_clients,
             "partition": "given",
         },
-        "model": {"name": model, **options} if named else {"name": IN_MEMORY},
+        "model": {"name": model, **options} if named else {"name": MEMORY},
         "train": train.model_dump(exclude_none=True),
         "metrics": measure.model_dump(exclude_none=True),
         "compare": [
@@ -86,7 +85,7 @@ def in_memory(
             for label, methods in listed.items()
         ],
     }
-    recipe = stored(values)
+    recipe = parse_stored(values)
     source = MemorySource(federation, model, recipe, listed)
     return Experiment(recipe, None if out is None else Path(out), source)
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ..recipe.schema import Recipe
-from ..util.errors import InputError, unknown
+from ..util.errors import unknown
+from ..util.imports import require
 from .folder import ResultFolder
 
 Line = Mapping[str, Any]
@@ -108,10 +108,7 @@ def check(names: Sequence[str]) -> None:
         if name not in LOGGERS:
             raise unknown("--log", name, LOGGERS)
         package = LOGGERS[name].package
-        if find_spec(package) is None:
-            raise InputError(
-                f"--log {name}: the package {package} is not installed: pip install 'fedbr[{package}]'"
-            )
+        require(package, extra=package, wanted_by=f"--log {name}")
 
 
 class Logging:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..recipe.schema import Recipe, stored
+from ..recipe.load import parse_stored
+from ..recipe.schema import Recipe
 from ..util.errors import InputError
 
 Table = dict[str, Any]  # a recipe as TOML has it
@@ -21,7 +22,7 @@ def changes(there: Table, recipe: Recipe, same_names: bool) -> list[str]:
     Returns nothing if the recipes are the same, or if seeds, variants or rounds come behind.
     """
     with suppress(InputError):  # an older version's recipe: what it did not know has its default
-        there = tomllib.loads(stored(there).to_toml())
+        there = tomllib.loads(parse_stored(there).to_toml())
     here = tomllib.loads(recipe.to_toml())
     for variant in (*there.get("compare", []), *here["compare"]):
         variant.pop("tuned", None)  # a remark that changes no run

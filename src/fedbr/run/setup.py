@@ -16,12 +16,12 @@ from ..backends.serial import SerialBackend
 from ..core import device as devices
 from ..core.census import Clients
 from ..core.evaluation import TestPlan
-from ..core.setup import Setup
 from ..core.fast.blocks import has_batch_norm, joins
 from ..core.method import Method, check_methods, forgets_its_term
 from ..core.model import FedModel
 from ..core.rng import torch_stream
 from ..core.samples import TrainData
+from ..core.setup import Setup
 from ..core.spec import Spec
 from ..recipe.schema import Recipe, TrainConfig, Variant
 from ..util.errors import InputError

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..methods import METHODS
-from ..recipe import schema as config
-from ..recipe.schema import Own, Recipe, Variant
+from ..recipe import load as config
+from ..recipe.overrides import find_method_name, read_value, write_value
+from ..recipe.schema import Recipe, Variant, VariantTrain
 from ..report.tables import Figure
 from ..util.errors import InputError, RunError, unknown
 from ..util.files import write
@@ -38,9 +39,7 @@ class Grid:
         """Read ``key=v1,v2,...``."""
         key, equals, rest = (part.strip() for part in text.partition("="))
         values = [
-            config.read_value(v)
-            for v in re.findall(r"\s*((?:\[[^\]]*\]|[^,\[])+)", rest)
-            if v.strip()
+            read_value(v) for v in re.findall(r"\s*((?:\[[^\]]*\]|[^,\[])+)", rest) if v.strip()
         ]
         if not equals or not values or "." not in key:
             raise InputError(
@@ -67,7 +66,7 @@ class Grid:
         of its own.
         """
         return self.owner not in Recipe.model_fields or (
-            self.owner == "train" and self.name in Own.model_fields
+            self.owner == "train" and self.name in VariantTrain.model_fields
         )
 
 
@@ -222,12 +221,12 @@ def _name(values: Mapping[str, Any]) -> str:
 
 
 def _settings(values: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={config.write_value(value)}" for key, value in values.items()]
+    return [f"{key}={write_value(value)}" for key, value in values.items()]
 
 
 def _has(variant: Variant, grid: Grid) -> bool:
     return grid.owner == "train" or any(
-        config.called(method["name"]) == grid.owner for method in variant.methods
+        find_method_name(method["name"]) == grid.owner for method in variant.methods
     )
 
 
@@ -235,7 +234,7 @@ def _check_owner(grid: Grid, variants: Sequence[Variant]) -> None:
     """Refuse a grid over the parameters of a method that no variant has."""
     if any(_has(variant, grid) for variant in variants):
         return
-    own = [config.called(method["name"]) for variant in variants for method in variant.methods]
+    own = [find_method_name(method["name"]) for variant in variants for method in variant.methods]
     if grid.owner not in METHODS:
         raise unknown(
             f"--grid {grid.key}: section", grid.owner, {*Recipe.model_fields, *METHODS, *own}
@@ -267,7 +266,7 @@ def _with(variant: Variant, chosen: Sequence[tuple[Grid, Any]], label: str) -> V
         if grid.owner == "train":
             train[grid.name] = value
         for method in methods:
-            if config.called(method["name"]) == grid.owner:
+            if find_method_name(method["name"]) == grid.owner:
                 method[grid.name] = value
     return config.parse_variant(
         {"label": label, "methods": methods, **({"train": train} if train else {})}

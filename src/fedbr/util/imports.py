@@ -1,4 +1,4 @@
-"""Code of the user's that a recipe names as "package.module:name": a factory of models, a method."""
+"""Imports that a user decides on: packages of an extra, and the user's own code by name."""
 
 from __future__ import annotations
 
@@ -14,40 +14,68 @@ from typing import Any
 from .errors import InputError
 
 
-def imported(name: str, where: str) -> Any:
-    """Return what is called so; the module may lie in the current folder."""
-    module, _, attribute = name.partition(":")
+def require(*packages: str, extra: str, wanted_by: str) -> None:
+    """Check that packages of an extra can be imported, before work is done that needs them.
+
+    ``extra`` is the name in ``pip install 'fedbr[extra]'``, ``wanted_by`` the command, option or
+    key that cannot do without.
+
+    Raises InputError for the first package that is missing.
+
+    >>> require("torch", extra="report", wanted_by="fedbr report")
+    >>> require("nothing", extra="wandb", wanted_by="--log wandb")
+    Traceback (most recent call last):
+        ...
+    fedbr.util.errors.InputError: --log wandb: nothing is not installed; pip install 'fedbr[wandb]'
+    """
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            problem = "is not installed"
+            if error.name != package:  # it is, but something that it needs is not
+                problem = f"cannot be imported ({' '.join(str(error).split())})"
+            raise InputError(
+                f"{wanted_by}: {package} {problem}; pip install 'fedbr[{extra}]'"
+            ) from error
+
+
+def import_object(name: str, where: str) -> Any:
+    """Import a model's factory or a method that a recipe names as "package.module:name".
+
+    The module may lie in the current folder. ``where`` is the key that names it.
+
+    Raises InputError if it cannot be imported, whatever the module does, or has no such name.
+
+    >>> import_object("fractions:Fraction", "model.name")
+    <class 'fractions.Fraction'>
+    """
+    module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
     try:
-        found = importlib.import_module(module)
+        module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # whatever the module does while it is imported
         kind = "" if isinstance(error, ImportError | ValueError) else f"{type(error).__name__}: "
         words = " ".join(str(error).split())
         raise InputError(
             f"{where} = {name!r}: cannot import it ({kind}{words}); looked in {here} too"
         ) from error
-    if not hasattr(found, attribute):
-        close = difflib.get_close_matches(attribute, vars(found), n=1)
+    if not hasattr(module, attribute):
+        close = difflib.get_close_matches(attribute, vars(module), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(
-            f"{where} = {name!r}: {found.__file__ or module} has no {attribute!r}{hint}"
-        )
-    return getattr(found, attribute)
+        file = module.__file__ or module_name
+        raise InputError(f"{where} = {name!r}: {file} has no {attribute!r}{hint}")
+    return getattr(module, attribute)
 
 
 def source_hash(thing: Any) -> str:
-    """Hash the source of a function or a class, with that of the classes of the same module which
-    it is made of.
-    """
-    parts = [
-        c
-        for c in getattr(thing, "__mro__", [thing])
-        if getattr(c, "__module__", "") == thing.__module__
-    ]
+    """Hash the source of a function, or of a class and its bases in the same module."""
     text = ""
-    for part in parts:
+    for part in getattr(thing, "__mro__", [thing]):
+        if getattr(part, "__module__", "") != thing.__module__:
+            continue
         with suppress(OSError, TypeError):  # made in a notebook, or by a program
             text += inspect.getsource(part)
     return sha256(text.encode()).hexdigest()[:16]

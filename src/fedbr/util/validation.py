@@ -16,10 +16,12 @@ from .errors import InputError, unknown
 T = TypeVar("T", bound=BaseModel)
 
 
-def validated(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Validate, and complain in one line."""
+def validated(
+    cls: type[T], values: Mapping[str, Any], where: str, context: Mapping[str, object] | None = None
+) -> T:
+    """Validate, and complain in one line; ``context`` is what validators may ask for."""
     try:
-        return cls(**values)
+        return cls.model_validate(dict(values), context=context)
     except ValidationError as error:
         raise explain(cls, error, where) from None
 
