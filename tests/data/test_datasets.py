@@ -113,9 +113,9 @@ def test_every_data_set_with_files_trains_from_a_recipe(
             "train": {"rounds": 1, "local_steps": 1, "batch_size": 2}, "compare": [{"label": "FedAvg", "methods": []}],
         }
     )  # fmt: skip
-    from fedbr.run import loop as experiment
+    from training import train_recipe
 
-    (run,) = experiment.run(recipe, tmp_path / "out")["runs"]
+    (run,) = train_recipe(recipe, tmp_path / "out").runs
     assert run["finished"]
     assert len(run["split"]["sizes"]) == (8 if name == "pacs" else 10)
 

@@ -17,11 +17,11 @@ import torch
 import fedbr
 from fedbr.cli.app import call
 from fedbr.recipe import load as config
-from fedbr.run import loop as experiment
 from fedbr.run import sweep
 from fedbr.run.folder import ResultFolder
-from fedbr.run.setup import federation
+from fedbr.run.plan import clients_of
 from fedbr.util.errors import RunError
+from training import train_recipe
 
 MODULE = '''
 from pathlib import Path
@@ -130,7 +130,7 @@ def test_a_recipe_names_it_and_the_overrides_reach_it(here: Path) -> None:
 def test_it_trains_as_from_python_and_goes_on(here: Path) -> None:
     recipe = config.load("digits", [*SMALL, "short.weight=5"], ["fedavg", SHORT])
     for workers in (1, 2):  # other processes find it too
-        experiment.run(recipe, here / str(workers), workers=workers)
+        train_recipe(recipe, here / str(workers), workers=workers)
     logs = [
         here / w / f"runs/{variant}-0/metrics.jsonl"
         for w in "12"
@@ -141,7 +141,7 @@ def test_it_trains_as_from_python_and_goes_on(here: Path) -> None:
     )
     assert short == again
     assert plain != short
-    clients, train = federation(recipe, 0), recipe.train
+    clients, train = clients_of(recipe.data, 0), recipe.train
     run = fedbr.train(
         clients,
         "cnn",
@@ -154,30 +154,30 @@ def test_it_trains_as_from_python_and_goes_on(here: Path) -> None:
     )
     assert run.loss == short
     (here / "1/runs/Short-0/model.safetensors").unlink()  # as if it had been killed before the end
-    experiment.run(recipe, here / "1")
+    train_recipe(recipe, here / "1")
     assert (here / "1/runs/Short-0/model.safetensors").exists()
     assert [json.loads(line)["loss"] for line in logs[1].read_text().splitlines()] == short
 
 
 def test_results_of_other_code_are_not_taken_for_its_own(here: Path) -> None:
     recipe = config.load("digits", SMALL, ["fedavg", SHORT])
-    experiment.run(recipe, here / "out")
+    train_recipe(recipe, here / "out")
     _rewrite(here, "something = 3", "something = 4")
-    experiment.run(recipe, here / "out")  # not a line of the method
+    train_recipe(recipe, here / "out")  # not a line of the method
     _rewrite(here, "self.weight *", "2 * self.weight *")
     with pytest.raises(
         fedbr.InputError,
         match=rf"Short-0 was made with other code \({SHORT} has changed\); .*--fresh",
     ):
-        experiment.run(recipe, here / "out")
-    experiment.run(recipe, here / "out", fresh=True)
+        train_recipe(recipe, here / "out")
+    train_recipe(recipe, here / "out", fresh=True)
 
 
 def test_a_result_folder_runs_no_code(here: Path) -> None:
     """Neither a report of a folder, nor a run that is asked to write to it, imports what its recipe
     names.
     """
-    experiment.run(config.load("digits", SMALL, [SHORT]), here / "out")
+    train_recipe(config.load("digits", SMALL, [SHORT]), here / "out")
     (here / "evil.py").write_text("open('owned', 'w')")
     file = here / "out/recipe.toml"
     file.write_text(file.read_text().replace(SHORT, "evil:X"))
@@ -334,7 +334,7 @@ def test_a_mistake_in_it_is_one_line_that_says_where(
     (here / "bugs_of_a_test.py").write_text(BUGS)
     recipe = config.load("digits", [*SMALL, "train.clients_at_once=2"], [f"bugs_of_a_test:{name}"])
     with pytest.raises(RunError, match=said):
-        experiment.run(recipe, here / "out", workers=workers)
+        train_recipe(recipe, here / "out", workers=workers)
 
 
 def test_mistakes_that_can_be_seen_before(here: Path) -> None:
@@ -347,7 +347,7 @@ def test_mistakes_that_can_be_seen_before(here: Path) -> None:
         "model": {"name": "bugs_of_a_test:boom"}
     }
     with pytest.raises(RunError, match=r"bugs_of_a_test\.py, line 58, in boom: ZeroDivisionError"):
-        experiment.run(config.parse(values), here / "out")
+        train_recipe(config.parse(values), here / "out")
 
 
 def test_an_unknown_parameter_of_it_gets_one_line(here: Path) -> None:
@@ -371,7 +371,7 @@ def test_a_model_file_that_names_code_is_loaded_on_request_only(
     values = config.load("digits", SMALL, [variant]).model_dump(exclude_none=True) | {
         "model": {"name": model}
     }
-    experiment.run(config.parse(values), here / "out")
+    train_recipe(config.parse(values), here / "out")
     (path,) = (here / "out").glob("runs/*/model.safetensors")
     with pytest.raises(fedbr.InputError, match=r"names code, own_code_of_a_test:.*own_code=True"):
         fedbr.load_model(path)
@@ -379,7 +379,7 @@ def test_a_model_file_that_names_code_is_loaded_on_request_only(
 
 
 def test_a_method_that_leaves_the_model_as_it_is_is_not_needed_to_load_it(here: Path) -> None:
-    experiment.run(config.load("digits", SMALL, [SHORT]), here / "out")
+    train_recipe(config.load("digits", SMALL, [SHORT]), here / "out")
     (path,) = (here / "out").glob("runs/*/model.safetensors")
     assert fedbr.load_model(path).predict(torch.zeros(2, 1, 8, 8)).shape == (2,)
 
@@ -404,7 +404,7 @@ def test_nothing_of_the_users_is_overwritten(here: Path) -> None:
     (here / "notes.txt").write_text("mine")
     (here / "folder").mkdir()
     (here / "folder/notes.txt").write_text("mine")
-    experiment.run(config.load("digits", SMALL, ["fedavg"]), here / "out")
+    train_recipe(config.load("digits", SMALL, ["fedavg"]), here / "out")
     assert call(["report", "out", "--out", "notes.txt"]) == 2
     for place in ("folder", "out", "notes.txt"):
         assert (

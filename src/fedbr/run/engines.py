@@ -37,9 +37,11 @@ class Work:
 class Engine(ABC):
     """Whoever trains runs: this process, several, or the nodes of a federation."""
 
+    @abstractmethod
     def check(self, experiment: Experiment) -> None:
         """Refuse what cannot be trained, before anything is written."""
 
+    @abstractmethod
     def recheck(self, work: Work) -> None:
         """Look at a run that is finished already: are its samples those that there are now?"""
 

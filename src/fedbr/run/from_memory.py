@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from ..core.census import Clients
-from ..core.method import Method
+from ..core.method import Method, check_methods
 from ..core.setup import Setup
 from ..data import Federation
 from ..methods import METHODS
@@ -31,6 +31,7 @@ class MemorySource:
     model: nn.Module | str  # a module starts from its own weights, whatever the seed
     recipe: Recipe
     listed: Mapping[str, Sequence[Method]]  # the methods of each variant, by its label
+    _setups: dict[tuple[str, int], Setup] = field(default_factory=dict, compare=False)
 
     def clients(self, seed: int) -> Federation:
         return self.federation
@@ -49,6 +50,15 @@ class MemorySource:
         return {_name(kind): source_hash(kind) for kind in own}
 
     def setup(self, variant: Variant, seed: int, clients: Clients) -> Setup:
+        """Return the setup of a run; those of one seed are kept, as they are asked for again."""
+        key = variant.label, seed
+        if key not in self._setups:
+            if any(kept != seed for _, kept in self._setups):
+                self._setups.clear()
+            self._setups[key] = self._make_setup(variant, seed, clients)
+        return self._setups[key]
+
+    def _make_setup(self, variant: Variant, seed: int, clients: Clients) -> Setup:
         options = self.recipe.model.options
         start = starting_model(self.model, options, self.federation, seed)
         train = self.recipe.of(variant).train
@@ -69,6 +79,8 @@ def in_memory(
     options: of a model by name. listed: the methods of each variant, by its label. out: a result
     folder; None: results stay in memory.
     """
+    for methods in listed.values():
+        check_methods(methods)
     named = isinstance(model, str)
     values = {
         "name": "python",
