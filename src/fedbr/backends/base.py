@@ -6,13 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from torch import Tensor
-
 from ..core.broadcast import Broadcast
 from ..core.client import blocks, new_state
-from ..core.setup import Setup
 from ..core.evaluation import Answers, Exam, TestPlan
 from ..core.samples import TrainData
+from ..core.setup import Setup
 from ..core.wire import Payload, Reply
 from ..util.errors import RunError
 from .memory import ClientMemory

@@ -64,7 +64,8 @@ class ClientMemory(MutableMapping[int, Payload]):
     def __getitem__(self, client: int) -> Payload:
         if client in self.here:
             return self.here[client]
-        return self._files().load(client, self.filed[client])
+        round = self.filed[client]
+        return self._files().load(client, round)
 
     def __setitem__(self, client: int, state: Payload) -> None:
         self.filed.pop(client, None)

@@ -18,10 +18,10 @@ import torch.multiprocessing as mp
 
 from ..core.broadcast import Broadcast
 from ..core.client import handle
-from ..core.setup import Setup
 from ..core.evaluation import Answers, Exam, Piece, TestPlan
 from ..core.fast import product
 from ..core.samples import TrainData
+from ..core.setup import Setup
 from ..core.wire import Payload, Reply, pack, unpack
 from ..util.errors import InputError, RunError
 from ..util.processes import keep_memory

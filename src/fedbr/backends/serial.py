@@ -6,9 +6,9 @@ import copy
 from collections.abc import Sequence
 
 from ..core.client import handle
-from ..core.setup import Setup
 from ..core.evaluation import Answers, Exam, TestPlan, answer
 from ..core.samples import TrainData
+from ..core.setup import Setup
 from .base import LocalBackend, Outcome, Work
 from .memory import ClientMemory
 

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from ..backends.pool import WorkerPool
-from ..core.setup import Setup
 from ..core.evaluation import BATCH
 from ..core.fast.blocks import choose
 from ..core.method import Method
 from ..core.model import FedModel, Output
 from ..core.rng import torch_stream
 from ..core.server import Server
+from ..core.setup import Setup
 from ..core.wire import State
 from ..data import Federation
 from ..metrics.local import local_models

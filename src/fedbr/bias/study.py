@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from ..backends.pool import WorkerPool
-from ..core.setup import Setup
 from ..core.method import Method, trained
 from ..core.model import Output
+from ..core.setup import Setup
 from ..core.wire import State
 from ..data import Federation
 from ..metrics.bias import accuracy

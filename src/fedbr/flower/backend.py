@@ -16,9 +16,9 @@ from torch import Tensor
 from ..backends.base import LocalBackend
 from ..backends.memory import ClientMemory
 from ..core import wire
-from ..core.setup import Setup
 from ..core.evaluation import Exam, Piece
 from ..core.samples import Samples
+from ..core.setup import Setup
 from ..core.wire import Payload, Reply, Task
 from ..util.errors import Diverged, RunError
 from .messages import (

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from ..backends.serial import SerialBackend
-from ..core.setup import Setup
 from ..core.rng import stream
 from ..core.samples import Samples, TrainData
 from ..core.server import Server
+from ..core.setup import Setup
 from ..core.spec import CPU
 from ..core.wire import SHARED, Payload
 from ..util.processes import one_thread

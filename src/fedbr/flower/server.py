@@ -18,8 +18,8 @@ from .. import __version__
 from ..backends.base import Backend
 from ..backends.memory import ClientMemory
 from ..backends.serial import SerialBackend
-from ..core.setup import Setup
 from ..core.method import Method
+from ..core.setup import Setup
 from ..data import Federation
 from ..recipe.schema import Recipe, Variant
 from ..report.files import write_csv

@@ -20,9 +20,9 @@ from ..backends.base import Answers, LocalBackend, Work
 from ..backends.memory import ClientMemory
 from ..backends.pool import PoolBackend, WorkerPool
 from ..backends.serial import SerialBackend
-from ..core.setup import Setup
 from ..core.evaluation import Exam
 from ..core.samples import Index, Samples, TrainData
+from ..core.setup import Setup
 from ..data import Federation
 from ..data.federation import Source
 from ..data.partition import effective_classes, grouped
