@@ -14,16 +14,17 @@ from torch import nn
 
 import fedbr
 from conftest import blobs
-from fedbr.bias import Options, before_and_after, two_halves
-from fedbr.bias import drift_figures as bias_drift
-from fedbr.bias import study as module
-from fedbr.bias.bar_figures import GLOBAL, headed, of_client
+from fedbr.bias import Options, before_and_after, drift_figures, study, two_halves
+from fedbr.bias.bar_figures import GLOBAL, model_of, with_title
+from fedbr.bias.diagnosis import Diagnosis
+from fedbr.bias.features import cosine_shift
 from fedbr.bias.folder import TOY, from_toy
-from fedbr.bias.report import FIGURES, Diagnosis, kind, read
-from fedbr.bias.sample import balanced, choose_clients
+from fedbr.bias.sample import choose_clients, draw_balanced
 from fedbr.bias.study import examine
-from fedbr.metrics.bias import cosine_shift
-from fedbr.report.plots import small_print
+from fedbr.core.records import Drift, LocalBias, RoundRecord
+from fedbr.report.local_models import Rounds
+from fedbr.report.style import figure_style
+from fedbr.run.diagnosis import FIGURES, read
 from fedbr.util.errors import RunError
 
 SHORT = {"local_steps": 5, "batch_size": 8, "samples": 40}
@@ -35,22 +36,21 @@ def one_class_each(clients: int = 4, own_tests: bool = False) -> fedbr.Federatio
     return fedbr.Federation.from_clients(each, test=each if own_tests else (x, y))
 
 
-def side(diagnosis: Diagnosis, label: str) -> dict[str, float]:
-    found: dict[str, float] = next(
-        m["mean"] for m in diagnosis.numbers["methods"] if m["label"] == label
-    )
-    return found
+def mean_of(diagnosis: Diagnosis, label: str) -> dict[str, float]:
+    variants = {variant["label"]: variant for variant in diagnosis.numbers["methods"]}
+    mean: dict[str, float] = variants[label]["mean"]
+    return mean
 
 
 def toy(model: list[str], seed: int) -> Diagnosis:
-    case = from_toy(0.0, model, [], seed).case
-    sides = {label: variant for label, variant in case.sides.items() if label != "FedBR"}
-    return examine(replace(case, sides=sides), Options(pretrain=5, epochs=10))
+    case = from_toy(0.0, model, [], seed)
+    variants = {label: methods for label, methods in case.variants.items() if label != "FedBR"}
+    return examine(replace(case, variants=variants), Options(pretrain=5, epochs=10))
 
 
 def claims(diagnosis: Diagnosis) -> None:
     avg, first, second = (
-        side(diagnosis, label) for label in ("FedAvg", "Component 1", "Component 2")
+        mean_of(diagnosis, label) for label in ("FedAvg", "Component 1", "Component 2")
     )
     assert avg["share_present_unseen"] > 0.95
     assert first["share_present_unseen"] < avg["share_present_unseen"] - 0.02
@@ -72,7 +72,7 @@ def test_what_must_be_seen_on_digits_with_the_papers_model(seed: int) -> None:
 
 def test_no_training_no_bias() -> None:
     done = fedbr.diagnose(one_class_each(), "mlp", {"FedAvg": []}, lr=1e-12, **SHORT)
-    mean = side(done, "FedAvg")
+    mean = mean_of(done, "FedAvg")
     assert mean["shift"] == pytest.approx(0, abs=1e-6)
     assert mean["cka"] == pytest.approx(1)
     assert mean["accuracy"] == done.numbers["global"]["mean"]["accuracy"]
@@ -80,58 +80,52 @@ def test_no_training_no_bias() -> None:
 
 def test_a_folder_of_figures_and_numbers(tmp_path: Path) -> None:
     assert read(tmp_path) is None
-    sides = {"FedAvg": [], "FedBR": [fedbr.FedBR(mean_of=2, hidden=8, width=8)]}
-    done = fedbr.diagnose(one_class_each(), "mlp", sides, pretrain=1, **SHORT)
+    variants = {"FedAvg": [], "FedBR": [fedbr.FedBR(mean_of=2, hidden=8, width=8)]}
+    done = fedbr.diagnose(one_class_each(), "mlp", variants, pretrain=1, **SHORT)
     where = done.save(tmp_path, logged())
     saved = read(tmp_path)
     assert saved is not None
-    assert saved.numbers == json.loads((where / "diagnosis.json").read_text())
-    assert [name for name, *_ in saved.figures] == list(FIGURES)
-    assert all(
-        png.stat().st_size > 1000 and png.with_suffix(".svg").exists() for *_, png in saved.figures
-    )
-    labels = [m["label"] for m in saved.numbers["methods"]]
-    assert labels == list(sides)
+    numbers = json.loads((where / "diagnosis.json").read_text())
+    assert saved.record.to_json() == numbers == done.numbers
+    assert [picture.name for picture in saved.pictures] == list(FIGURES)
+    for picture in saved.pictures:
+        assert picture.path.stat().st_size > 1000
+        assert picture.path.with_suffix(".svg").exists()
+    labels = [m["label"] for m in numbers["methods"]]
+    assert labels == list(variants)
     header, rows = done.table()
     assert header == ["", "global", *labels]
     assert all(len(row) == len(header) for row in rows)
     assert "never seen" in done.sentences()[0]
-    keys = set(saved.numbers["methods"][0]["clients"][0]) - {"client"}
-    defined = " ".join([*saved.numbers["metrics"], *saved.numbers["metrics"].values()])
+    keys = set(numbers["methods"][0]["clients"][0]) - {"client"}
+    defined = " ".join([*numbers["metrics"], *numbers["metrics"].values()])
     assert all(key in defined for key in keys)
-    assert "without the pictures" in saved.numbers["metrics"]["seconds"]
+    assert "without the pictures" in numbers["metrics"]["seconds"]
     words = [row[0] for row in rows]
     assert "X1 | X2 by nearest mean %" in words
-    groups = f"{side(done, 'FedBR')['centroid_groups'] * 100:.1f}"
+    groups = f"{mean_of(done, 'FedBR')['centroid_groups'] * 100:.1f}"
     assert rows[words.index("X1 | X2 by nearest mean %")][3] == groups
 
 
-def logged(cosine: float | None = 0.01) -> dict[str, list[list[dict[str, object]]]]:
+def logged(cosine: float | None = 0.01) -> Rounds:
     """What metrics.bias_every leaves: of two seeds, whose updates are as alike as noise is."""
-    layer = {"length": 1.0, "distance": 0.9, "cosine": cosine}
-    bias = {
-        "share_present_unseen": 0.9,
-        "accuracy_aggregated": 0.5,
-        "layers": {"a.weight": layer},
-        **layer,
-    }
-    lines: list[dict[str, object]] = [
-        {"round": r, "accuracy_local": 0.3, "bias": bias} for r in (5, 10)
-    ]
-    return {"FedAvg": [lines, lines[:1]], "FedBR": [lines]}
+    layer = Drift(1.0, 0.9, cosine)
+    bias = LocalBias(0.3, 0.5, 0.7, 0.9, 0.5, layer, {"a.weight": layer})
+    records = [RoundRecord(round=r, clients=(0, 1), loss=1.0, bias=bias) for r in (5, 10)]
+    return {"FedAvg": [records, records[:1]], "FedBR": [records]}
 
 
 def test_noise_does_not_look_like_a_trend() -> None:
-    _, share, cosine, distance = bias_drift.by_round(logged()).axes
+    _, share, cosine, distance = drift_figures.by_round(logged()).axes
     assert share.get_ylim()[1] - share.get_ylim()[0] >= 20
     assert cosine.get_ylim()[1] - cosine.get_ylim()[0] == pytest.approx(0.5)
     assert distance.get_ylim()[1] - distance.get_ylim()[0] == pytest.approx(0.5)
-    maps = bias_drift.by_layer(logged())
+    maps = drift_figures.by_layer(logged())
     assert maps is not None
     assert [image.get_clim() for axes in maps.axes for image in axes.images] == [
         (-0.5, 0.5)
     ] * 2 + [(0, 0.9)] * 2
-    assert bias_drift.by_layer(logged(cosine=None)) is None
+    assert drift_figures.by_layer(logged(cosine=None)) is None
 
 
 def test_a_model_of_the_users_keeps_its_weights() -> None:
@@ -144,7 +138,7 @@ def test_a_model_of_the_users_keeps_its_weights() -> None:
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
     expected = net.predict(done.view.x)
     assert torch.equal(done.view.before.logits.argmax(dim=1), expected)
-    assert side(done, "Alone")["shift"] > side(done, "FedProx")["shift"] > 0
+    assert mean_of(done, "Alone")["shift"] > mean_of(done, "FedProx")["shift"] > 0
 
 
 def test_clients_that_train_alone_have_no_aggregate(tmp_path: Path) -> None:
@@ -159,14 +153,14 @@ def test_clients_that_train_alone_have_no_aggregate(tmp_path: Path) -> None:
 
 
 def drawn(folder: Path) -> list[str]:
-    found = read(folder)
-    assert found is not None
-    return [name for name, *_ in found.figures]
+    saved = read(folder)
+    assert saved is not None
+    return [picture.name for picture in saved.pictures]
 
 
 def test_titles_are_as_wide_as_their_figure() -> None:
-    with small_print(figure_titlesize=11):
-        figure = headed(
+    with figure_style(figure_titlesize=11):
+        figure = with_title(
             Figure(figsize=(5, 3)), "Client 0: output for classes that it has never seen (X2). " * 3
         )
         figure.draw_without_rendering()
@@ -179,16 +173,16 @@ def test_features_that_collapsed(tmp_path: Path) -> None:
     encoder = nn.Sequential(nn.Linear(6, 8), nn.ReLU())
     nn.init.constant_(encoder[0].bias, -100)  # type: ignore[arg-type]
     done = fedbr.diagnose(one_class_each(), fedbr.FedModel(encoder, 8, 4), {"FedAvg": []}, **SHORT)
-    mean = side(done, "FedAvg")
+    mean = mean_of(done, "FedAvg")
     assert (mean["shift"], mean["cka"]) == (0, None)
     with pytest.warns(RuntimeWarning, match="the same features: there are no maps"):
         done.save(tmp_path)
     assert drawn(tmp_path) == ["classifier", "predictions", "drift"]
 
 
-def test_a_side_that_diverges_leaves_the_others(tmp_path: Path) -> None:
-    sides = {"Prox": [fedbr.FedProx(mu=1e30)], "FedAvg": []}
-    done = fedbr.diagnose(one_class_each(), "mlp", sides, **SHORT)
+def test_a_variant_that_diverges_leaves_the_others(tmp_path: Path) -> None:
+    variants = {"Prox": [fedbr.FedProx(mu=1e30)], "FedAvg": []}
+    done = fedbr.diagnose(one_class_each(), "mlp", variants, **SHORT)
     lost, *others = done.numbers["methods"]
     assert lost["diverged"].startswith("round 1, client 0: ")
     assert all(one["diverged"] is None and one["mean"]["shift"] > 0 for one in others)
@@ -197,38 +191,38 @@ def test_a_side_that_diverges_leaves_the_others(tmp_path: Path) -> None:
     assert done.sentences()[1].startswith("FedAvg: of samples")
     done.save(tmp_path)
     assert drawn(tmp_path) == list(FIGURES)[:5]
-    with pytest.raises(RunError, match=r"every side diverged \(FedAvg: round 1, client 0"):
+    with pytest.raises(RunError, match=r"every variant diverged \(FedAvg: round 1, client 0"):
         fedbr.diagnose(one_class_each(), "mlp", {"FedAvg": []}, lr=1e30, **SHORT)
 
 
 def test_labels_of_all_kinds(tmp_path: Path) -> None:
-    sides = {r"_a $\frac$ b": [], "global model": [fedbr.FedProx()]}
+    variants = {r"_a $\frac$ b": [], "global model": [fedbr.FedProx()]}
     x, y = blobs()
     federation = fedbr.Federation.from_clients(
         [(x[y < 2], y[y < 2]), (x[y > 1], y[y > 1])], test=(x, y)
     )
     names = replace(federation, class_names=["", "_b", "$", r"$\frac$"])
-    done = fedbr.diagnose(names, "mlp", sides, **SHORT)
-    done.save(tmp_path, {label: logged()["FedBR"] for label in sides})
+    done = fedbr.diagnose(names, "mlp", variants, **SHORT)
+    done.save(tmp_path, {label: logged()["FedBR"] for label in variants})
     assert drawn(tmp_path) == list(FIGURES)
-    assert of_client(done.numbers, GLOBAL, 1) == done.numbers["global"]["clients"][1]
-    assert of_client(done.numbers, "global model", 1) == done.numbers["methods"][1]["clients"][1]
+    assert model_of(done.record, GLOBAL, 1) is done.record.global_model.clients[1]
+    assert model_of(done.record, "global model", 1) is done.record.variants[1].models.clients[1]
 
 
 def test_all_is_refused_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     def trains(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(module, "centrally", trains)
-    monkeypatch.setattr(module, "local_round", trains)
+    monkeypatch.setattr(study, "train_centrally", trains)
+    monkeypatch.setattr(study, "play_from", trains)
     net = fedbr.FedModel(nn.Linear(6, 3), 3, 4)
     net.classifier = Untouchable(3, 4)
-    for sides, model, start, words in (
+    for variants, model, start, words in (
         ({"FedAvg": [], "Moon": [fedbr.Moon()]}, "mlp", "model", "builds another model"),
         ({"FedAvg": []}, net, "features", "has no reset_parameters"),
     ):
         with pytest.raises(fedbr.InputError, match=words):
-            fedbr.diagnose(one_class_each(), model, sides, pretrain=1, start=start, **SHORT)  # type: ignore[arg-type]
+            fedbr.diagnose(one_class_each(), model, variants, pretrain=1, start=start, **SHORT)  # type: ignore[arg-type]
 
 
 class Untouchable(nn.Module):
@@ -261,23 +255,23 @@ def test_numbers_are_there_whatever_happens_to_pictures(
 def test_aggregated_is_the_mean_of_the_local_models(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def local_round(*arguments: object) -> object:
+    def play_from(*arguments: object) -> object:
         seen.append(real(*arguments))  # type: ignore[arg-type]
         return seen[-1]
 
-    real = module.local_round
-    monkeypatch.setattr(module, "local_round", local_round)
+    real = study.play_from
+    monkeypatch.setattr(study, "play_from", play_from)
     net = fedbr.FedModel(nn.Sequential(nn.Linear(6, 8), nn.Tanh()), 8, 4)
     done = fedbr.diagnose(
         one_class_each(), net, {"FedAvg": []}, lr=0.1, **SHORT | {"local_steps": 20}
     )
-    models, _ = seen[0]
+    models = seen[0].local
     net.set_weights({k: sum(m[k] for m in models) / len(models) for k in models[0]})
     right = (net.predict(done.view.x) == done.view.y).double()
     expected = np.mean([float(right[done.view.y == c].mean()) for c in range(4)])
-    (found,) = done.numbers["methods"]
-    assert found["accuracy_aggregated"] == pytest.approx(expected)
-    assert expected not in [one["accuracy"] for one in found["clients"]]
+    (variant,) = done.record.variants
+    assert variant.accuracy_aggregated == pytest.approx(expected)
+    assert expected not in [model.measures.accuracy for model in variant.models.clients]
 
 
 def test_drift_of_one_step_is_the_gradient() -> None:
@@ -328,7 +322,7 @@ def test_clients_that_have_everything(tmp_path: Path) -> None:
     x, y = blobs(classes=2)
     federation = fedbr.Federation.from_clients([(x, y), (x, y)], test=(x, y))
     done = fedbr.diagnose(federation, "mlp", {"FedAvg": []}, **SHORT)
-    assert side(done, "FedAvg")["share_present_unseen"] is None
+    assert mean_of(done, "FedAvg")["share_present_unseen"] is None
     assert "no unseen data" in done.sentences()[0]
     done.save(tmp_path)
     assert drawn(tmp_path) == [
@@ -337,17 +331,6 @@ def test_clients_that_have_everything(tmp_path: Path) -> None:
         "predictions",
         "drift",
     ]  # without panels of X2
-
-
-def test_how_little_was_seen() -> None:
-    never, hardly, all_of_it = (
-        {"unseen": unseen, "scarce": scarce}
-        for unseen, scarce in (([1], False), ([1], True), ([], False))
-    )
-    assert kind([never, all_of_it]) == "never"
-    assert kind([hardly, all_of_it]) == "hardly"
-    assert kind([hardly, never]) == "never or hardly"
-    assert kind([all_of_it]) == ""
 
 
 def test_some_clients_have_everything() -> None:
@@ -374,10 +357,10 @@ def test_samples_are_balanced() -> None:
         (y != 2) | (np.arange(len(y)) % 10 == 0)
     )  # three samples of the last class
     federation = fedbr.Federation.from_clients([(x, y)], test=(x[keep], y[keep]))
-    probe = balanced(federation, 1000, 0, torch.float32)
+    probe = draw_balanced(federation, 1000, 0, torch.float32)
     assert torch.bincount(probe.y).tolist() == [10, 10, 3]
-    assert (probe.per_class, probe.available) == ([3, 10], 63)
-    assert torch.bincount(balanced(federation, 6, 0, torch.float32).y).tolist() == [2, 2, 2]
+    assert (probe.per_class, probe.available) == ((3, 10), 63)
+    assert torch.bincount(draw_balanced(federation, 6, 0, torch.float32).y).tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("start", ["features", "scratch"])
@@ -385,14 +368,14 @@ def test_where_clients_begin(start: str, monkeypatch: pytest.MonkeyPatch) -> Non
     federation = one_class_each()
     net = fedbr.FedModel(nn.Sequential(nn.Linear(6, 8), nn.Tanh()), 8, 4)
     trained = {k: v + torch.randn(v.shape) for k, v in net.weights().items()}
-    monkeypatch.setattr(module, "centrally", lambda *_: trained)
+    monkeypatch.setattr(study, "train_centrally", lambda *_: trained)
     done = fedbr.diagnose(
         federation, net, {"FedAvg": []}, pretrain=1, start=start, lr=1e-9, **SHORT
     )  # type: ignore[arg-type]
     before, after, shift = (
         done.view.before,
         done.view.after["FedAvg"],
-        side(done, "FedAvg")["shift"],
+        mean_of(done, "FedAvg")["shift"],
     )
     if start == "features":  # nothing is learnt: the same features, another classifier
         assert shift == pytest.approx(0, abs=1e-6)
@@ -413,24 +396,26 @@ def test_epochs_become_steps() -> None:
 
 
 def test_workers_change_nothing() -> None:
-    sides = {"FedBR": [fedbr.FedBR(mean_of=2)]}
+    variants = {"FedBR": [fedbr.FedBR(mean_of=2)]}
     one, two = (
-        fedbr.diagnose(one_class_each(), "mlp", sides, workers=n, **SHORT).numbers for n in (1, 2)
+        fedbr.diagnose(one_class_each(), "mlp", variants, workers=n, **SHORT).numbers
+        for n in (1, 2)
     )
     assert one["methods"] == two["methods"]
 
 
 def test_the_components_share_all_else() -> None:
-    sides = before_and_after(fedbr.FedBR(**TOY))  # type: ignore[arg-type]
-    assert sides["FedAvg"] == []
+    variants = before_and_after(fedbr.FedBR(**TOY))  # type: ignore[arg-type]
+    assert variants["FedAvg"] == []
     assert [
-        m.components for m in (sides["Component 1"][0], sides["Component 2"][0], sides["FedBR"][0])
+        m.components
+        for m in (variants["Component 1"][0], variants["Component 2"][0], variants["FedBR"][0])
     ] == [
         1,
         2,
         "both",
     ]  # type: ignore[attr-defined]
-    assert all(variant[0].mean_of == 2 for label, variant in sides.items() if label != "FedAvg")  # type: ignore[attr-defined]
+    assert all(variant[0].mean_of == 2 for label, variant in variants.items() if label != "FedAvg")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -440,7 +425,7 @@ def test_the_components_share_all_else() -> None:
         ({"client": 9}, "client = 9: there are clients 0 to 3"),
         ({"start": "nowhere"}, "diagnose.start = 'nowhere'"),
         ({"start": "scratch"}, "add pretrain epochs"),
-        ({"methods": []}, "methods: wants lists of methods by label"),
+        ({"methods": []}, "methods: lists of methods by label are expected"),
         ({"methods": {"FedBR": fedbr.FedBR()}}, "methods['FedBR'] = "),
         ({"methods": {"": []}}, "methods: '' is no label"),
         ({"local_step": 5}, "did you mean 'local_steps'?"),

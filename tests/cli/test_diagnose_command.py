@@ -14,9 +14,11 @@ from fedbr.bias.case import Options
 from fedbr.bias.folder import from_folder
 from fedbr.bias.study import examine
 from fedbr.cli.app import call
+from fedbr.core.records import RoundRecord
 from fedbr.recipe import load as config
-from fedbr.run import loop as experiment
 from fedbr.run.folder import ResultFolder
+from fedbr.run.plan import PlannedRun
+from training import train_recipe
 
 SMALL = [
     "model.name=mlp", "model.width=0.5", "data.clients=4", "train.clients_per_round=2", "train.rounds=3",
@@ -36,12 +38,12 @@ def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 def stopped(folder: Path, rounds: int, *more: str) -> Path:
     """Train, and stop after some rounds of the first variant."""
 
-    def watch(label: str, seed: int, line: object) -> None:
-        if isinstance(line, dict) and line["round"] == rounds:
+    def seen(run: PlannedRun, record: RoundRecord) -> None:
+        if record.round == rounds:
             raise Stop
 
     with pytest.raises(Stop):
-        experiment.run(config.load("digits", [*SMALL, *more]), folder, watch=watch)
+        train_recipe(config.load("digits", [*SMALL, *more]), folder, seen=seen)
     return folder
 
 
@@ -215,24 +217,24 @@ def test_wrong_input_is_one_line(
 
 
 @pytest.mark.usefixtures("without_pictures")
-def test_a_stack_with_settings_of_its_own(tmp_path: Path) -> None:
+def test_a_variant_with_settings_of_its_own(tmp_path: Path) -> None:
     """The global model that clients begin with, and how they train: both are that variant's."""
     recipe = config.load("digits", [*SMALL, "train.rounds=1"]).model_dump(exclude_none=True)
     recipe["compare"][1]["train"] = {"lr": 0.03}
-    experiment.run(config.parse(recipe), tmp_path / "run")
+    train_recipe(config.parse(recipe), tmp_path / "run")
     for label, lr in (("FedAvg", 0.01), ("FedBR", 0.03)):
-        case = from_folder(tmp_path / "run", [], [], label, None).case
+        case = from_folder(tmp_path / "run", [], [], label, None)
         assert case.train.lr == lr
         model = fedbr.load_model(tmp_path / f"run/runs/{label}-0/model.safetensors")
         assert case.weights is not None
         assert case.weights.keys() == model.weights().keys()  # without what FedBR adds
-        done = examine(replace(case, sides={"FedAvg": []}), Options(samples=50, clients=1))
+        done = examine(replace(case, variants={"FedAvg": []}), Options(samples=50, clients=1))
         assert torch.equal(done.view.before.logits.argmax(dim=1), model.predict(done.view.x))
         (test,) = case.federation.tests
         right = (model.predict(test.see(slice(None), torch.float32)) == test.y).double().mean()
         line = json.loads((tmp_path / f"run/runs/{label}-0/metrics.jsonl").read_text())
         assert line["accuracy"] == pytest.approx(float(right))
-    assert from_folder(tmp_path / "run", ["train.lr=0.2"], [], "FedBR", None).case.train.lr == 0.2
+    assert from_folder(tmp_path / "run", ["train.lr=0.2"], [], "FedBR", None).train.lr == 0.2
 
 
 def test_the_table_is_printed_before_the_pictures(
@@ -264,6 +266,6 @@ def test_the_table_is_printed_before_the_pictures(
 
 def test_clients_that_train_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = config.load("digits", [k for k in SMALL if "fedbr" not in k], ["local"])
-    experiment.run(recipe, tmp_path / "run")
+    train_recipe(recipe, tmp_path / "run")
     assert call(["diagnose", str(tmp_path / "run")]) == 2
     assert "its clients train alone" in capsys.readouterr().err

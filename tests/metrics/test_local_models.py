@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,15 @@ import fedbr
 from conftest import blobs
 from fedbr.backends.pool import WorkerPool
 from fedbr.bias import two_halves
-from fedbr.core.evaluation import BATCH, count, pieces
+from fedbr.core.evaluation import BATCH, Answers, Exam, RightByClass, TestPlan, TestSet, answer
 from fedbr.core.method import Method
 from fedbr.core.rng import torch_stream
 from fedbr.core.server import Server
 from fedbr.methods import METHODS
 from fedbr.metrics.local import confusions, definitions
 from fedbr.models import build
-from fedbr.recipe.schema import TrainConfig
-from fedbr.run import loop as experiment
+from fedbr.recipe.schema import Recipe
+from fedbr.run import loop
 from fedbr.run.setup import assemble, connect
 
 TIMES = ("seconds_train", "seconds_evaluate")
@@ -30,18 +31,30 @@ TIMES = ("seconds_train", "seconds_evaluate")
 def play(
     federation: fedbr.Federation,
     methods: list[Method],
-    bias: int,
+    bias_every: int,
     pool: WorkerPool | None = None,
     last: int = 2,
 ) -> list[dict[str, Any]]:
-    train = TrainConfig(
-        local_steps=4, batch_size=8, clients_per_round=min(4, len(federation.sizes))
-    )
+    """Play some rounds; return their lines of metrics.jsonl."""
+    values = {
+        "train": {
+            "rounds": last,
+            "local_steps": 4,
+            "batch_size": 8,
+            "clients_per_round": min(4, len(federation.sizes)),
+        },
+        "metrics": {"bias_every": bias_every},
+        "compare": [{"label": "FedAvg"}],
+    }
+    recipe = Recipe.model_validate(values)
     with torch_stream(0, "model"):
         model = build("mlp", {}, federation.shape, federation.num_classes)
-    setup = assemble(model, methods, federation, train, 0)
-    backend = connect(setup, federation, 2, pool)
-    return list(experiment.rounds(Server(setup), backend, federation, 1, last, 1, bias))
+    setup = assemble(model, methods, federation, recipe.train, 0)
+    plan = federation.test_plan(None, 0)
+    plan = plan.with_tallies(loop.wanted(loop.metrics.used(), plan))
+    backend = connect(setup, federation.train, plan, 2, pool)
+    records = loop.rounds(recipe, Server(setup), backend, federation.census, 1)
+    return [record.to_json() for record in records]
 
 
 def timeless(lines: list[dict[str, Any]]) -> str:
@@ -131,23 +144,23 @@ def test_what_was_taken_for_what(federation: fedbr.Federation) -> None:
     with torch_stream(0, "model"):
         model = build("mlp", {}, federation.shape, federation.num_classes).double()
 
-    class Room:
-        tests = federation.tests
-
-        def test(self, exams: Any) -> list[torch.Tensor]:
-            return [
-                count(model, params, self.tests, asked, torch.float64) for params, asked in exams
-            ]
-
-    (table,) = confusions(Room(), [model.weights()], range(1), 4)
     test = federation.tests[0]
+    plan = TestPlan([TestSet.of(test)], [0])
+
+    class Examiner:
+        def __init__(self) -> None:
+            self.plan = plan
+
+        def test(self, exams: Sequence[Exam]) -> list[Answers]:
+            return [answer(model, plan, exam, torch.float64) for exam in exams]
+
+    (table,) = confusions(Examiner(), [model.weights()], 4, quick=False)
     guesses = model.predict(test.see(slice(None), torch.float64))
     expected = torch.zeros(4, 4, dtype=torch.long)
     for truth, guess in zip(test.y, guesses, strict=True):
         expected[truth, guess] += 1
     assert table.tolist() == expected.tolist()
     assert len(test) <= BATCH
-    right = count(
-        model, model.weights(), federation.tests, pieces(federation.tests, [0]), torch.float64
-    )
-    assert right[0].tolist() == expected.diagonal().tolist()
+    exam = Exam(model.weights(), plan.pieces([0]), (RightByClass.name,))
+    (right,) = answer(model, plan, exam, torch.float64).values()
+    assert right.tolist() == expected.diagonal().tolist()

@@ -1,20 +1,17 @@
-"""The picture of a split: what it shows is what the clients have."""
+"""What the picture of a split shows: what the clients have."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 import fedbr
 from fedbr.core.samples import Augment
 from fedbr.data import DataOptions, load
-from fedbr.report import canvas, gallery
+from fedbr.report import gallery
 
 OWN = [(0, 0, 0, 2), (1, 1), (2,) * 12]  # classes of three clients' samples
 
@@ -108,90 +105,4 @@ def test_labels_name_clients_and_angles() -> None:
         "a",
         "b",
         "c",
-    ]
-
-
-def test_the_area_of_a_bubble_is_the_count() -> None:
-    axes = Figure().add_subplot()
-    counts = gallery.counts(federation(), named(3))
-    canvas._bubbles(axes, counts, 0.5)
-    bubbles = axes.collections[2]
-    assert (np.asarray(bubbles.get_sizes()) / bubbles.get_sizes()[0]).tolist() == pytest.approx(
-        [1, 1 / 3, 2 / 3, 4]
-    )
-    where = np.asarray(bubbles.get_offsets()) / (canvas.COLUMN, 0.5) - 0.5
-    assert where.round().astype(int).tolist() == [[0, 0], [2, 0], [1, 1], [2, 2]]
-    written = [text.get_text() for text in axes.texts]
-    assert written[-4:] == ["1", "2", "10", "samples"]  # and the sizes beside them
-    sizes = [float(c.get_sizes()[0]) for c in axes.collections[3:]]
-    assert sizes == pytest.approx([bubbles.get_sizes()[0] * n / 3 for n in (1, 2, 10)])
-
-
-def test_a_heat_map_has_the_counts() -> None:
-    axes = Figure().add_subplot()
-    counts = gallery.counts(federation(), named(3))
-    canvas._heat(axes, counts, 0.5)
-    assert np.array_equal(axes.images[0].get_array(), counts.table)
-    many = np.arange(2200).reshape(1100, 2)
-    table, each = canvas.grouped(many)
-    assert each == 3
-    assert np.allclose(table[0], many[:3].mean(axis=0))
-    assert np.allclose(table[-1], many[1098:].mean(axis=0))
-
-
-def test_scales_are_whole_numbers() -> None:
-    assert [canvas.legend(n) for n in (1, 8, 22, 5958)] == [
-        [1],
-        [1, 8],
-        [1, 4, 20],
-        [200, 1000, 5000],
-    ]
-    assert [canvas.ticks(n) for n in (1, 3, 60)] == [[0, 1], [0, 1, 2, 3], [0, 15, 30, 45, 60]]
-
-
-def written(path: Path) -> list[str]:
-    """Return the texts of an SVG: matplotlib notes each beside its letters."""
-    return re.findall(r"<!-- (.*?) -->", path.read_text("utf-8"))
-
-
-@pytest.mark.parametrize(
-    ("shown", "words"),
-    [
-        (
-            federation(),
-            [
-                "client 1",
-                "12",
-                "1.8",
-                "RSM of 10",
-                "fewer than 10",
-                "samples as the model sees them",
-            ],
-        ),
-        (federation([(0, 1)] * 12), ["client 11", "clients 0 to 9", "of 12"]),
-        (
-            federation([(0,) * (i + 1) for i in range(41)]),
-            ["clients 0 to 9", "of 41", "41", "client 9", "RSM of 10"],
-        ),
-        (federation([tuple(range(30))] * 2), ["class", "samples", "30.0"]),
-    ],
-)
-def test_what_is_written_in_the_picture(
-    tmp_path: Path, shown: fedbr.Federation, words: list[str]
-) -> None:
-    clients = len(shown.train.parts)
-    canvas.picture(shown, tmp_path / "a.svg", "a $title$ of mine", named(clients))
-    texts = written(tmp_path / "a.svg")
-    assert "a $title$ of mine" in texts
-    assert [word for word in words if word not in texts] == []
-    assert ("client 10" in texts) == (11 <= clients <= canvas.BUBBLES[0])
-    canvas.picture(shown, tmp_path / "a.png", "title", named(clients))
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_samples_that_are_no_images_are_left_out(tmp_path: Path) -> None:
-    canvas.picture(federation(shape=(5,)), tmp_path / "a.svg", "title", named(3))
-    assert "client 2" in written(tmp_path / "a.svg")
-    assert not [
-        text for text in written(tmp_path / "a.svg") if "RSM" in text or "model sees" in text
     ]

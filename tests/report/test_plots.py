@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedbr.core.records import RoundRecord, RunRecord
+from fedbr.recipe.schema import Variant
 from fedbr.report.curves import MOST, band, curve
-from fedbr.report.plots import COLORS, convergence_picture, look
+from fedbr.report.plots import convergence_picture
+from fedbr.report.style import COLORS, look
+from fedbr.run.results import Accuracy, RunResult, Seconds, Traffic
 
 
 def test_a_band_goes_as_far_as_some_seed() -> None:
@@ -17,18 +21,37 @@ def test_a_band_goes_as_far_as_some_seed() -> None:
     assert band([{1: 5.0}, {2: 6.0}]).whole == 0
 
 
+def run(rounds: int) -> RunResult:
+    """A run that gets a little better with every round, of a second and a megabyte."""
+    records = []
+    for r in range(1, rounds + 1):
+        records.append(
+            RoundRecord(
+                round=r,
+                clients=(0,),
+                loss=1.0,
+                accuracy=r / 2000,
+                seconds_train=1.0,
+                bytes_up=500_000,
+                bytes_down=500_000,
+            )
+        )
+    return RunResult(
+        variant=Variant(label="FedAvg"),
+        seed=0,
+        finished=True,
+        record=RunRecord(),
+        rounds=records,
+        accuracy=Accuracy(None, None, None, None),
+        rounds_to={},
+        bytes=Traffic(0, 0),
+        seconds=Seconds(0.0, 0.0, 0.0),
+    )
+
+
 def test_long_curves_are_thinned_and_keep_their_ends() -> None:
-    lines = [
-        {
-            "round": r,
-            "accuracy": r / 2000,
-            "seconds_train": 1.0,
-            "bytes_up": 500_000,
-            "bytes_down": 500_000,
-        }
-        for r in range(1, 2001)
-    ]
-    found = curve([lines, lines[:1000]])
+    whole, half = run(2000), run(1000)
+    found = curve([whole, half])
     assert len(found.band.rounds) == MOST
     assert (found.band.rounds[0], found.band.rounds[-1]) == (1, 2000)
     assert found.places["seconds"][-1] == found.places["megabytes"][-1] == 2000

@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from fedbr.recipe import load as config
-from fedbr.report.settings import of_folders
+from fedbr.recipe.schema import Recipe
+from fedbr.report.settings import of_recipes, of_variants
 
 
-def comparison(name: str, overrides: list[str], variants: list[str]) -> Any:
-    recipe = config.load("digits", overrides, variants).model_dump(exclude_none=True)
-    return SimpleNamespace(name=name, results={"recipe": recipe})
+def recipe(overrides: list[str], variants: list[str]) -> Recipe:
+    return config.load("digits", overrides, variants)
+
+
+def changed(recipe: Recipe, *variants: dict[str, Any]) -> Recipe:
+    """Return the recipe with other values in its variants, one after another."""
+    values = recipe.model_dump(exclude_none=True)
+    for variant, change in zip(values["compare"], variants, strict=False):
+        variant |= change
+    return config.parse(values)
 
 
 def test_of_recipes_what_differs_and_parameters_of_methods_that_both_have() -> None:
-    first = comparison("a", ["data.alpha=0.5"], ["fedavg", "fedbr", "fedprox"])
-    second = comparison("b", ["fedbr.lam=1.0"], ["fedbr", "mixup"])
-    header, rows = of_folders([first, second])
+    first = recipe(["data.alpha=0.5"], ["fedavg", "fedbr", "fedprox"])
+    second = recipe(["fedbr.lam=1.0"], ["fedbr", "mixup"])
+    header, rows = of_recipes({"a": first, "b": second})
     assert header == ["", "a", "b"]
     assert rows == [["data.alpha", "0.5", "0.1"], ["fedbr.lam", "0.1", "1"]]
 
 
-def test_all_values_where_stacks_of_one_recipe_differ() -> None:
-    first = comparison("a", [], ["fedbr"])
-    second = comparison("b", [], ["fedbr", "mixup+fedbr"])
-    second.results["recipe"]["compare"][1]["methods"][1]["lazy"] = 4
-    assert of_folders([first, second])[1] == [["fedbr.lazy", "1", "1 and 4"]]
+def test_all_values_where_variants_of_one_recipe_differ() -> None:
+    first = recipe([], ["fedbr"])
+    second = recipe([], ["fedbr", "mixup+fedbr"])
+    mixup, fedbr = second.compare[1].methods
+    second = changed(second, {}, {"methods": [mixup, {**fedbr, "lazy": 4}]})
+    assert of_recipes({"a": first, "b": second})[1] == [["fedbr.lazy", "1", "1 and 4"]]
 
 
-def test_what_stacks_set_for_themselves_is_what_was_used() -> None:
-    first, second = (comparison(name, [], ["fedavg", "fedbr"]) for name in "ab")
-    for variant, lr in zip(second.results["recipe"]["compare"], (0.1, 0.02), strict=True):
-        variant["train"] = {"lr": lr}
-    assert of_folders([first, second])[1] == [["train.lr", "0.01", "0.1 and 0.02"]]
-    del second.results["recipe"]["compare"][1]["train"]
-    assert of_folders([first, second])[1] == [["train.lr", "0.01", "0.1 and 0.01"]]
+def test_what_variants_set_for_themselves_is_what_was_used() -> None:
+    first = recipe([], ["fedavg", "fedbr"])
+    second = changed(first, {"train": {"lr": 0.1}}, {"train": {"lr": 0.02}})
+    assert of_recipes({"a": first, "b": second})[1] == [["train.lr", "0.01", "0.1 and 0.02"]]
+    second = changed(first, {"train": {"lr": 0.1}})
+    assert of_recipes({"a": first, "b": second})[1] == [["train.lr", "0.01", "0.1 and 0.01"]]
+
+
+def test_parameters_that_were_there_before_are_not_repeated() -> None:
+    made = recipe([], ["fedavg", "fedprox", "mixup+fedprox", "scaffold"])
+    (fedprox,) = made.compare[1].methods
+    other = {"label": "c", "methods": [{**fedprox, "mu": 9.0}]}
+    _, cells = of_variants(changed(made, {}, {}, other))
+    assert cells[0] == ["FedAvg", "none (FedAvg)", ""]
+    assert cells[2] == ["c", "fedprox", "mu = 9"]
+    _, cells = of_variants(made)
+    assert cells[2][2].endswith("fedprox: as above")
+    assert cells[3][2] == "no parameters"

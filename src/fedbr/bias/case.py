@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -14,8 +14,7 @@ from ..core.wire import State
 from ..data import Federation
 from ..methods import FedBR
 from ..recipe.schema import Section, TrainConfig
-
-Sides = Mapping[str, Sequence[Method]]  # label -> methods
+from ..report.local_models import Rounds
 
 
 class Options(Section):
@@ -34,8 +33,20 @@ class Options(Section):
     )
     start: Literal["model", "features", "scratch"] = Field(
         "model",
-        description="what clients begin with: the global model, its feature extractor only, or fresh weights",
+        description="what clients begin with: the global model, its feature extractor only, or "
+        "fresh weights",
     )
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a global model comes from, as far as it is known."""
+
+    source: str | None = None  # in words
+    share: float | None = None  # of the other half's samples, in the toy example
+    run: str | None = None  # label of the run whose model it is
+    rounds_done: int | None = None
+    rounds_planned: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,18 +55,28 @@ class Case:
 
     federation: Federation
     model: FedModel  # with its initial weights
-    sides: Sides
+    variants: Mapping[str, Sequence[Method]]  # by label
     train: TrainConfig
     seed: int
     weights: State | None = None  # the global model's, if it was trained
     round: int = 1  # the one that is diagnosed
-    about: dict[str, Any] = field(default_factory=dict)
+    origin: Origin = Origin()
+    workers: int = 1  # processes that it is worth
+    logged: Rounds = field(default_factory=dict)  # of the runs, while they trained
 
 
 def before_and_after(fedbr: FedBR | None = None) -> dict[str, list[Method]]:
-    """Return what the paper compares: FedAvg, each component of FedBR alone, and both."""
+    """Return what the paper compares: FedAvg, each component of FedBR alone, and both.
+
+    fedbr: FedBR with the settings to take; None: its defaults.
+
+    >>> list(before_and_after())
+    ['FedAvg', 'Component 1', 'Component 2', 'FedBR']
+    """
     both = fedbr or FedBR()
-    parts: dict[str, list[Method]] = {
-        f"Component {i}": [both.model_copy(update={"components": i})] for i in (1, 2)
-    }
-    return {"FedAvg": [], **parts, "FedBR": [both.model_copy(update={"components": "both"})]}
+    variants: dict[str, list[Method]] = {"FedAvg": []}
+    for component in (1, 2):
+        alone = both.model_copy(update={"components": component})
+        variants[f"Component {component}"] = [alone]
+    variants["FedBR"] = [both.model_copy(update={"components": "both"})]
+    return variants

@@ -7,39 +7,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..report.local_models import Rounds
-from ..report.plots import saved, small_print
+from ..report.style import figure_style, image_bytes
+from ..run.diagnosis import DiagnosisRecord
 from ..util.files import write
-from . import bar_figures as bias_bars
-from . import drift_figures as bias_drift
-from . import map_figures as bias_maps
-from .bar_figures import Numbers, of_classes
-from .report import View
+from . import bar_figures, drift_figures, map_figures
+from .diagnosis import View
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.figure import Figure
 
 
-def draw(numbers: Numbers, view: View, target: Path, rounds: Rounds) -> None:
-    """Write all figures that there is something to show in."""
-    with small_print(font_size=9, axes_titlesize=9, figure_titlesize=11, figure_dpi=130):
-        for name, figure in _figures(numbers, view, rounds):
-            write(target / f"{name}.png", saved(figure, "png"))
-            figure.set_layout_engine(
-                "none"
-            )  # all has its place by now, and finding it takes most of the time
-            write(target / f"{name}.svg", saved(figure, "svg"))
+def draw(record: DiagnosisRecord, view: View, target: Path, rounds: Rounds) -> None:
+    """Write all figures that there is something to show in.
+
+    target: the folder. rounds: what was logged of the clients' models while they trained.
+    """
+    with figure_style(font_size=9, axes_titlesize=9, figure_titlesize=11, figure_dpi=130):
+        for name, figure in _figures(record, view, rounds):
+            write(target / f"{name}.png", image_bytes(figure, "png"))
+            figure.set_layout_engine("none")  # the places stay; finding them takes most of the time
+            write(target / f"{name}.svg", image_bytes(figure, "svg"))
 
 
-def _figures(numbers: Numbers, view: View, rounds: Rounds) -> Iterator[tuple[str, Figure]]:
-    yield "predictions", bias_bars.predictions(numbers, view)
-    if bool(of_classes(view, view.unseen).any()):
-        yield "classifier", bias_bars.classifier(numbers, view)
-    if len(numbers["clients"]) > 1:
-        yield "drift", bias_drift.drift(numbers)
+def _figures(record: DiagnosisRecord, view: View, rounds: Rounds) -> Iterator[tuple[str, Figure]]:
+    yield "predictions", bar_figures.predictions(record, view)
+    if view.has_unseen:
+        yield "classifier", bar_figures.classifier(record, view)
+    if len(record.clients) > 1:
+        yield "drift", drift_figures.drift(record)
     if rounds:
-        yield "rounds", bias_drift.by_round(rounds)
-        if (layers := bias_drift.by_layer(rounds)) is not None:
+        yield "rounds", drift_figures.by_round(rounds)
+        layers = drift_figures.by_layer(rounds)
+        if layers is not None:
             yield "layers", layers
-    if bool(of_classes(view, view.seen).any()) and (maps := bias_maps.project(view)) is not None:
-        yield "features", bias_maps.features(numbers, view, maps)
-        yield "before-after", bias_maps.before_after(numbers, view, maps)
+    if view.has_seen:
+        maps = map_figures.project(view)
+        if maps is not None:
+            yield "features", map_figures.features(record, view, maps)
+            yield "before-after", map_figures.before_after(record, view, maps)

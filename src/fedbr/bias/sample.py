@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.rng import stream
 from ..data import Federation
 from ..util.errors import InputError
-from .toy import merged
+from .toy import merge_tests
 
 FEWEST = 10  # samples of each class, if a rarer class has not so many: then all that it has
 
@@ -25,34 +25,37 @@ class Probe:
     available: int
 
     @property
-    def per_class(self) -> list[int]:
+    def per_class(self) -> tuple[int, ...]:
         """The smallest and the largest number of samples of a class that is there."""
         counts = torch.bincount(self.y)
-        return sorted({int(counts[counts > 0].min()), int(counts.max())})
+        return tuple(sorted({int(counts[counts > 0].min()), int(counts.max())}))
 
 
-def choose_clients(federation: Federation, most: int, shown: int | None, seed: int) -> list[int]:
-    """Draw some clients, the one that is shown among them."""
+def choose_clients(federation: Federation, most: int, pictured: int | None, seed: int) -> list[int]:
+    """Draw some clients.
+
+    most: how many at most. pictured: one that is always among them.
+    """
     everyone = list(federation.train.parts)
-    if shown is not None and shown not in everyone:
-        raise InputError(f"client = {shown}: there are clients 0 to {len(everyone) - 1}")
+    if pictured is not None and pictured not in everyone:
+        raise InputError(f"client = {pictured}: there are clients 0 to {len(everyone) - 1}")
     if len(everyone) <= most:
         return everyone
-    drawn = stream(seed, "diagnose", "clients").permutation(everyone).tolist()
-    wanted = drawn if shown is None else [shown, *(c for c in drawn if c != shown)]
-    return sorted(wanted[:most])
+    order = stream(seed, "diagnose", "clients").permutation(everyone).tolist()
+    if pictured is not None:
+        order.remove(pictured)
+        order.insert(0, pictured)
+    return sorted(order[:most])
 
 
-def balanced(federation: Federation, most: int, seed: int, dtype: torch.dtype) -> Probe:
+def draw_balanced(federation: Federation, most: int, seed: int, dtype: torch.dtype) -> Probe:
     """Draw test samples: the same number of each class, as far as the classes have them."""
-    tests = merged(federation)
+    tests = merge_tests(federation)
     y = tests.y.numpy()
     counts = np.bincount(y)
-    there = np.flatnonzero(counts)
-    each = min(max(1, most // len(there)), max(FEWEST, int(counts[there].min())))
+    classes = np.flatnonzero(counts)
+    each = min(max(1, most // len(classes)), max(FEWEST, int(counts[classes].min())))
     rng = stream(seed, "diagnose", "samples")
-    picked = np.sort(
-        np.concatenate([rng.permutation(np.flatnonzero(y == c))[:each] for c in there])
-    )
-    index = torch.from_numpy(picked)
+    chosen = [rng.permutation(np.flatnonzero(y == c))[:each] for c in classes]
+    index = torch.from_numpy(np.sort(np.concatenate(chosen)))
     return Probe(tests.see(index, dtype), tests.y[index], len(tests))

@@ -1,4 +1,4 @@
-"""The paper's toy example: two clients, each with half of the classes, and milder versions of it."""
+"""The paper's toy example: two clients, each with half of the classes, and milder versions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..util.errors import InputError
 
 
 def two_halves(federation: Federation, share: float = 0.0, seed: int = 0) -> Federation:
-    """Deal all training samples to two clients: one has the first half of the classes, one the
-    second.
+    """Deal all training samples to two clients, each with half of the classes.
 
-    ``share`` of each class goes to the other client: 0.5 is a balanced split, the paper's alpha.
+    share: of each class, what goes to the other client; 0.5 is a balanced split, the paper's alpha.
+    Raises InputError for a share that is no such number, and for samples of one half only.
     """
     if not isinstance(share, int | float) or not 0 <= share <= 0.5:
         raise InputError(
@@ -31,21 +31,21 @@ def two_halves(federation: Federation, share: float = 0.0, seed: int = 0) -> Fed
     rng = stream(seed, "two halves")
     owner = np.zeros(len(y), dtype=np.int64)
     for c in range(federation.num_classes):
-        mine = rng.permutation(np.flatnonzero(y == c))
-        given = round(share * len(mine))
-        owner[mine] = int(c >= half)
-        owner[mine[:given]] = int(c < half)
+        order = rng.permutation(np.flatnonzero(y == c))
+        given = round(share * len(order))
+        owner[order] = int(c >= half)
+        owner[order[:given]] = int(c < half)
     parts = {client: np.flatnonzero(owner == client) for client in (0, 1)}
     if not all(map(len, parts.values())):
         raise InputError("federation: has training samples in one half of the classes only")
     train = replace(federation.train, parts=parts)
-    return Federation(
-        train, [merged(federation)], federation.proxy, class_names=federation.class_names
-    )
+    tests = [merge_tests(federation)]
+    return Federation(train, tests, federation.proxy, class_names=federation.class_names)
 
 
-def merged(federation: Federation) -> Samples:
-    """Return all test samples as one set."""
+def merge_tests(federation: Federation) -> Samples:
+    """Return all test samples as one set; one that several clients share counts once."""
     tests = list({id(test): test for test in federation.tests}.values())
-    x, y = (torch.cat([getattr(test, name) for test in tests]) for name in ("x", "y"))
+    x = torch.cat([test.x for test in tests])
+    y = torch.cat([test.y for test in tests])
     return replace(tests[0], x=x, y=y)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-if TYPE_CHECKING:
-    from ..bias.folder import Found
-    from ..bias.report import Diagnosis
+from ..util.errors import InputError
+
+if TYPE_CHECKING:  # torch takes its time
+    from ..bias.case import Case
+    from ..bias.diagnosis import Diagnosis
 
 FOLDER = typer.Argument(
     None, metavar="[DIR]", help="A result folder of fedbr run, finished or not."
@@ -41,7 +41,7 @@ SET = typer.Option(
     help="Change train or a method: train.lr=0.05 fedbr.lam=1.",
 )
 METHODS = typer.Option(
-    [], "--methods", metavar="STACK ...", help="Compare these instead: fedavg fedprox fedbr."
+    [], "--methods", metavar="NAMES ...", help="Compare these instead: fedavg fedprox fedbr."
 )
 RUN = typer.Option(None, "--run", metavar="LABEL", help="Whose global model; default: FedAvg's.")
 SEED = typer.Option(None, "--seed", help="Of which seed; default: the first.")
@@ -82,54 +82,68 @@ def diagnose(
     """
     from ..bias.case import Options
     from ..bias.folder import from_folder, from_toy
-    from ..bias.report import refuse
     from ..bias.study import examine
-    from ..util.errors import InputError
+    from ..run.diagnosis import check_place
     from ..util.imports import require
     from ..util.validation import validated
+    from .progress import Progress
 
-    given = {
-        "clients": clients,
-        "client": client,
-        "samples": samples,
-        "start": start,
-        "epochs": epochs,
-    }
+    _check_toy(toy, folder, share, pretrain, run)
+    given = {"clients": clients, "client": client, "samples": samples, "start": start}
+    given |= _lengths(toy, pretrain, epochs, set_)
+    options, place = validated(Options, given, "diagnose"), out or folder or Path("runs/toy")
+    check_place(place)
+    require("matplotlib", "threadpoolctl", extra="report", wanted_by="fedbr diagnose")
+    with Progress() as progress:
+        if folder is None:
+            case = from_toy(share or 0.0, set_, methods, seed or 0)
+        else:
+            case = from_folder(folder, set_, methods, run, seed)
+
+        def watch(what: str, done: int, total: int) -> None:
+            progress.update(what, done, total, "stages")
+
+        diagnosis = examine(case, options, workers or case.workers, watch)
+    where = diagnosis.write(place)  # before the pictures: whatever happens to them, it is there
+    _show(diagnosis, case)
+    with Progress() as progress:
+        progress.update("pictures", 0, 1, "stages")
+        diagnosis.draw(place, case.logged)
+    print(f"Figures and numbers: {where}")
+    return 0
+
+
+def _lengths(
+    toy: bool, pretrain: int | None, epochs: int | None, set_: Sequence[str]
+) -> dict[str, int]:
+    """Return how long to train, as far as it is said; the toy example has its own defaults."""
+    sets_steps = any(text.partition("=")[0].strip() == "train.local_steps" for text in set_)
+    if epochs is not None and sets_steps:
+        raise InputError(
+            f"--epochs {epochs}: --set train.local_steps says how long to train, too; give one of "
+            "them"
+        )
+    lengths = {} if epochs is None else {"epochs": epochs}
+    if toy:
+        lengths["pretrain"] = 5 if pretrain is None else pretrain
+        if not sets_steps:
+            lengths.setdefault("epochs", 10)
+    return lengths
+
+
+def _check_toy(
+    toy: bool, folder: Path | None, share: float | None, pretrain: int | None, run: str | None
+) -> None:
+    """Refuse options that do not go together."""
     if toy == (folder is not None):
         raise InputError("diagnose: wants a result folder, or --toy")
     if not toy and (share is not None or pretrain is not None):
         raise InputError(f"--{'pretrain' if share is None else 'share'}: goes with --toy only")
     if toy and run is not None:
         raise InputError("--run: goes with a result folder, not with --toy")
-    steps = any(text.partition("=")[0].strip() == "train.local_steps" for text in set_)
-    if epochs is not None and steps:
-        raise InputError(
-            f"--epochs {epochs}: --set train.local_steps says how long to train, too; give one of them"
-        )
-    if toy:
-        given |= {"pretrain": 5 if pretrain is None else pretrain}
-        given |= {"epochs": 10} if epochs is None and not steps else {}
-    options, place = validated(Options, given, "diagnose"), out or folder or Path("runs/toy")
-    refuse(place)
-    require("matplotlib", "threadpoolctl", extra="report", wanted_by="fedbr diagnose")
-    with Bar() as bar:
-        if folder is None:
-            found = from_toy(share or 0.0, set_, methods, seed or 0)
-        else:
-            found = from_folder(folder, set_, methods, run, seed)
-        diagnosis = examine(found.case, options, workers or found.workers, bar)
-    where = diagnosis.write(
-        place
-    )  # before the pictures: whatever happens to them, the numbers are there
-    _show(diagnosis, found)
-    with Bar() as bar:
-        bar("pictures", 0, 1)
-        diagnosis.draw(place, found.rounds)
-    print(f"Figures and numbers: {where}")
-    return 0
 
 
-def _show(diagnosis: Diagnosis, found: Found) -> None:
+def _show(diagnosis: Diagnosis, case: Case) -> None:
     """Print what was looked at, the table, and what it says in words."""
     from ..report.local_models import NOTE, table
     from .tables import grid, plain_console
@@ -139,34 +153,7 @@ def _show(diagnosis: Diagnosis, found: Found) -> None:
     console.print(grid(*diagnosis.table()))
     for sentence in diagnosis.sentences():
         console.print(sentence)
-    if found.rounds:
+    if case.logged:
         console.print("\nLocal models beside the aggregated one, as logged while training:")
-        console.print(grid(*table(found.rounds)))
+        console.print(grid(*table(case.logged)))
         console.print(NOTE)
-
-
-class Bar:
-    """The progress bar: quiet when piped."""
-
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-        self.progress = Progress(
-            *columns, console=console, disable=not console.is_terminal, transient=True
-        )
-        self.task: Any = None
-        warnings.showwarning = lambda message, *_: console.print(
-            f"fedbr: {message}", highlight=False, markup=False
-        )
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if self.task is None:
-            self.task = self.progress.add_task(what, total=total)
-        self.progress.update(self.task, description=what, completed=done)

@@ -1,5 +1,7 @@
-"""The numbers of local learning bias: features that move, classifiers that lean, updates that
-disagree.
+"""The numbers of local learning bias that rounds and diagnoses share.
+
+Of classifiers that lean to some classes: tables of how often which class (rows) was taken for
+which (columns). Of updates that disagree: their products, each with each.
 """
 
 from __future__ import annotations
@@ -10,77 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..core.method import cosine
 from ..core.records import Drift
 from ..core.wire import State
 
-CHUNK = (
-    1 << 18
-)  # weights that are compared at once: the updates of many clients need not fit in memory twice
-
-
-def cosine_shift(before: Tensor, after: Tensor) -> float | None:
-    """Return one minus the mean cosine of each sample's two features, [n, d] each; None if there is
-    no sample.
-
-    Features that are all zero have no direction: two of them are the same, one beside another is at
-    right angles.
-    """
-    if not len(before):
-        return None
-    before, after = before.double(), after.double()
-    nothing = ~before.any(dim=1) & ~after.any(dim=1)
-    return float(1 - torch.where(nothing, 1.0, cosine(before, after)).mean())
-
-
-def linear_cka(a: Tensor, b: Tensor) -> float | None:
-    """Return the linear CKA (Kornblith et al., 2019) of two features of the same samples; None
-    where one is constant.
-
-    1: the same up to rotation and scale; 0: nothing in common.
-    """
-    sizes = [float(t.double().norm()) for t in (a, b)]
-    a, b = (t.double() - t.double().mean(dim=0) for t in (a, b))
-    if any(float(t.norm()) <= 1e-8 * size for t, size in zip((a, b), sizes, strict=True)):
-        return None
-    a, b = a / a.norm(), b / b.norm()
-    own = torch.linalg.matrix_norm(a.T @ a) * torch.linalg.matrix_norm(b.T @ b)
-    return float(torch.linalg.matrix_norm(a.T @ b) ** 2 / own)
-
-
-def silhouette(features: Tensor, groups: Tensor) -> float | None:
-    """Return how well groups lie apart: from -1 over 0 (mixed) to 1; None unless there are two
-    groups to tell apart.
-    """
-    from sklearn.metrics import silhouette_score
-
-    if not 1 < len(set(groups.tolist())) < len(groups):
-        return None
-    return float(silhouette_score(features.double().numpy(), groups.numpy()))
-
-
-def centroid_accuracy(features: Tensor, groups: Tensor) -> float | None:
-    """Return the share of samples that are nearest to the mean of their own group; each group
-    counts the same.
-
-    A sample is left out of the mean that it is compared with; None if a group has less than two.
-    """
-    _, place = torch.unique(groups, return_inverse=True)
-    sizes = torch.bincount(place)
-    if len(sizes) < 2 or int(sizes.min()) < 2:
-        return None
-    features = features.double()
-    sums = torch.zeros(len(sizes), features.shape[1], dtype=torch.float64).index_add_(
-        0, place, features
-    )
-    distance = torch.cdist(features, sums / sizes[:, None])
-    without = (sums[place] - features) / (sizes[place] - 1)[:, None]
-    own = torch.arange(len(place)), place
-    distance[own] = (features - without).norm(dim=1)
-    right = (distance.argmin(dim=1) == place).double()
-    return float(
-        (torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, place, right) / sizes).mean()
-    )
+CHUNK = 1 << 18  # weights compared at once: all updates need not fit in memory a second time
 
 
 def confusion(truth: Tensor, guesses: Tensor) -> Tensor:
@@ -90,14 +25,18 @@ def confusion(truth: Tensor, guesses: Tensor) -> Tensor:
 
 
 def distribution(table: Tensor, classes: Sequence[int] | None = None) -> Tensor | None:
-    """Return the share of each class among the guesses of a confusion table, every true class
-    counting the same.
+    """Return the share of each class among the guesses, every true class counting the same.
 
-    ``classes``: only samples of these. None if there is no sample.
+    classes: only samples of these. None if there is no sample.
+
+    >>> distribution(torch.tensor([[3, 1], [0, 8]]))
+    tensor([0.3750, 0.6250], dtype=torch.float64)
     """
     rows = table.double() if classes is None else table.double()[list(classes)]
     rows = rows[rows.sum(dim=1) > 0]
-    return (rows / rows.sum(dim=1, keepdim=True)).mean(dim=0) if len(rows) else None
+    if not len(rows):
+        return None
+    return (rows / rows.sum(dim=1, keepdim=True)).mean(dim=0)
 
 
 def share_on(shares: Tensor | None, classes: Sequence[int]) -> float | None:
@@ -106,36 +45,38 @@ def share_on(shares: Tensor | None, classes: Sequence[int]) -> float | None:
 
 
 def entropy(shares: Tensor | None) -> float | None:
-    """Return the entropy of a distribution as a part of the largest possible: 0 is one class, 1 all
-    alike.
+    """Return the entropy of a distribution as a part of the largest possible one.
+
+    0: all on one class; 1: all classes alike.
     """
     if shares is None:
         return None
-    return (
-        float(torch.special.entr(shares.double()).sum() / math.log(len(shares)))
-        if len(shares) > 1
-        else 0.0
-    )
+    if len(shares) < 2:
+        return 0.0
+    return float(torch.special.entr(shares.double()).sum() / math.log(len(shares)))
 
 
 def accuracy(table: Tensor, classes: Sequence[int] | None = None) -> float | None:
-    """Return the share of right guesses in a confusion table, every true class (of ``classes``)
-    counting the same.
+    """Return the share of right guesses, every true class counting the same.
+
+    classes: only samples of these. None if there is no sample.
     """
-    rows = range(len(table)) if classes is None else classes
-    right = [float(table[c, c] / table[c].sum()) for c in rows if float(table[c].sum()) > 0]
-    return sum(right) / len(right) if right else None
+    shares = []
+    for c in range(len(table)) if classes is None else classes:
+        total = table[c].sum()
+        if float(total) > 0:
+            shares.append(float(table[c, c] / total))
+    return sum(shares) / len(shares) if shares else None
 
 
 def gram(start: State, models: Sequence[State], name: str) -> Tensor:
-    """Return the products of the models' updates of one weight, each with each: [models, models]."""
+    """Return the products of the models' updates of one weight: [models, models]."""
     total = torch.zeros(len(models), len(models), dtype=torch.float64)
     first = start[name].flatten()
     for begin in range(0, len(first), CHUNK):
         piece = slice(begin, begin + CHUNK)
-        moved = torch.stack(
-            [model[name].flatten()[piece] - first[piece] for model in models]
-        ).double()
+        updates = [model[name].flatten()[piece] - first[piece] for model in models]
+        moved = torch.stack(updates).double()
         total += moved @ moved.T
     return total
 

@@ -1,4 +1,8 @@
-"""The clients' models at the end of a round, before they are averaged: how biased are they?"""
+"""The clients' models at the end of a round, before they are averaged: how biased are they?
+
+``metrics.bias_every`` says in which rounds of a run they are tested; a diagnosis (``bias``) looks
+at one round more closely. This stands here, and not there, as training uses it.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,9 @@ from .base import Examiner
 from .bias import accuracy, distribution, drift, entropy, gram, share_on
 
 CLASSES = (
-    "classes with and without training samples of the client; where it has some of all, unseen (scarce) are those of "
-    "which its share is less than half of the federation's average, if there are such"
+    "classes with and without training samples of the client; where it has some of all, unseen "
+    "(scarce) are those of which its share is less than half of the federation's average, if "
+    "there are such"
 )
 LITTLE = 0.5  # of the average share of a class: who has less has hardly seen it
 
@@ -33,8 +38,8 @@ class Classes(NamedTuple):
     scarce: bool  # whether it is the latter
 
 
-class Clients(Examiner, Protocol):
-    """Who can test models, and holds what clients remember."""
+class ClientExaminer(Examiner, Protocol):
+    """Whoever can test models, and holds what clients remember."""
 
     @property
     def states(self) -> Mapping[int, Payload]: ...
@@ -56,7 +61,7 @@ class Leaning(NamedTuple):
 
 
 def local_bias(
-    clients: Clients, server: Server, played: PlayedRound, census: Census, quick: bool
+    clients: ClientExaminer, server: Server, played: PlayedRound, census: Census, quick: bool
 ) -> LocalBias:
     """Test every model of a round, and what the server made of them; compare the updates.
 
@@ -95,10 +100,13 @@ def drifts(start: State | None, models: Sequence[State], names: Iterable[str]) -
 
 
 def seen_and_unseen(mix: Tensor, sizes: Sequence[int], clients: Sequence[int]) -> list[Classes]:
-    """Say which classes some clients know, from the share of each among everybody's samples:
-    [everybody, classes].
+    """Say which classes some clients know.
+
+    mix: the share of each class among each client's samples, [everybody, classes]. sizes: how many
+    samples each of them has. clients: of whom to say it.
     """
-    average = (mix * torch.tensor(sizes, dtype=mix.dtype)[:, None]).sum(dim=0) / sum(sizes)
+    weights = torch.tensor(sizes, dtype=mix.dtype)[:, None]
+    average = (mix * weights).sum(dim=0) / sum(sizes)
     known = []
     for own in mix[list(clients)]:
         absent = (own == 0) & (average > 0)  # a class that nobody has is nobody's loss
@@ -113,7 +121,7 @@ def _where(mask: Tensor) -> list[int]:
     return [int(i) for i in torch.nonzero(mask).flatten()]
 
 
-def local_models(clients: Clients, server: Server, replies: Sequence[Reply]) -> list[State]:
+def local_models(clients: ClientExaminer, server: Server, replies: Sequence[Reply]) -> list[State]:
     """Return what clients sent, or what they keep if they send nothing."""
     kept = server.models(clients.states)
     return [r.payload["model"] if isinstance(kept, dict) else kept[r.client] for r in replies]
@@ -152,21 +160,24 @@ def mean(values: Sequence[float | None]) -> float | None:
 def definitions() -> dict[str, str]:
     """Say in words what each figure of the clients' models means."""
     return {
-        "accuracy_local": "accuracy of a client's model after local training and before aggregation, on all test sets "
-        "together, every class counting the same; mean over the clients of the round; of a run: in the last round that "
-        "was looked at",
-        "bias.accuracy_aggregated": "the same of the global model that the server makes of them (with the methods' own "
-        "weights and server steps); null where clients train alone",
+        "accuracy_local": "accuracy of a client's model after local training and before "
+        "aggregation, on all test sets together, every class counting the same; mean over the "
+        "clients of the round; of a run: in the last round that was looked at",
+        "bias.accuracy_aggregated": "the same of the global model that the server makes of them "
+        "(with the methods' own weights and server steps); null where clients train alone",
         "seen, unseen": CLASSES,
-        "bias.share_present": "share of a local model's predictions, on the same data, that fall on classes that the "
-        "client has seen; mean over the clients of the round, as all of bias",
-        "bias.share_present_unseen": "the same on samples of unseen classes; null if there are no such",
-        "bias.entropy": "entropy of a local model's predicted classes, divided by its largest value: 0 is one class "
-        "only, 1 all alike",
-        "bias.length": "Euclidean length of a client's update: its weights after local training minus those it began "
-        "with; without the modules that methods add; as distance and cosine, null where clients train alone, as they "
-        "begin with different weights",
-        "bias.distance": "distance of the updates from their mean, divided by their mean length: 0 if all are equal",
-        "bias.cosine": "cosine between the updates of two clients, mean over all pairs; null with one client",
+        "bias.share_present": "share of a local model's predictions, on the same data, that fall "
+        "on classes that the client has seen; mean over the clients of the round, as all of bias",
+        "bias.share_present_unseen": "the same on samples of unseen classes; null if there are no "
+        "such",
+        "bias.entropy": "entropy of a local model's predicted classes, divided by its largest "
+        "value: 0 is one class only, 1 all alike",
+        "bias.length": "Euclidean length of a client's update: its weights after local training "
+        "minus those it began with; without the modules that methods add; as distance and cosine, "
+        "null where clients train alone, as they begin with different weights",
+        "bias.distance": "distance of the updates from their mean, divided by their mean length: 0 "
+        "if all are equal",
+        "bias.cosine": "cosine between the updates of two clients, mean over all pairs; null with "
+        "one client",
         "bias.layers": "length, distance and cosine of the updates of every weight by itself",
     }

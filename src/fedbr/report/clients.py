@@ -1,75 +1,122 @@
-"""What clients have and get: accuracy of each under every variant, and who holds which classes."""
+"""What clients have and get: each one's accuracy with every variant, and who holds what."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from .comparison import Comparison
+from ..core.records import ClassCounts
+from ..run.results import Results, RunResult
 
 MANY = 200  # clients that have a column each; of more, the accuracies are sorted and thinned
 COLUMNS = 100  # that are left then
 
+Row = Sequence[float | None]  # accuracies in percent; None: not tested
 
-def clients(comparison: Comparison) -> dict[str, Any] | None:
-    """Return what the picture of the clients shows, seed by seed: splits differ, so that a mean
-    says nothing.
-    """
-    splits = {run["seed"]: run["split"] for run in comparison.results["runs"]}
-    seeds = [seed for seed in comparison.seeds if seed in splits]
+
+@dataclass(frozen=True)
+class SeedClients:
+    """The clients of one seed. Splits differ, so that a mean over seeds would say nothing."""
+
+    seed: int
+    accuracy: Sequence[Row]  # a row for each variant; an empty one was never tested
+    counts: Sequence[Sequence[int]] | None  # samples of each class, by client; None: not known
+    effective: Sequence[float]  # classes that a client has in effect
+    sizes: Sequence[int]  # samples of a client
+
+
+@dataclass(frozen=True)
+class Clients:
+    """What the picture of the clients shows."""
+
+    labels: Sequence[str]
+    sorted: bool  # whether there are so many that accuracies go from the worst to the best
+    names: Sequence[str] | None
+    classes: Sequence[str] | None
+    seeds: Sequence[SeedClients]
+
+
+def clients(results: Results) -> Clients | None:
+    """Gather what is known of the clients, seed by seed; None if no run has begun."""
+    # All variants of a seed have the same split.
+    first_runs: dict[int, RunResult] = {}
+    for run in results.runs:
+        first_runs.setdefault(run.seed, run)
+    seeds = [seed for seed in results.seeds if seed in first_runs]
     if not seeds:
         return None
-    many = len(splits[seeds[0]]["sizes"]) > MANY
-    names = comparison.classes.get(seeds[0], {})
-    return {
-        "labels": comparison.labels,
-        "sorted": many,
-        "names": names.get("clients"),
-        "classes": names.get("names"),
-        "seeds": [
-            {
-                "seed": seed,
-                "accuracy": [_thinned(row) if many else row for row in _accuracy(comparison, seed)],
-                "counts": _table(comparison.classes.get(seed)),
-                "effective": splits[seed]["effective_classes"][:MANY],
-                "sizes": splits[seed]["sizes"][:MANY],
-            }
-            for seed in seeds
-        ],
-    }
+    split = first_runs[seeds[0]].record.split
+    assert split is not None
+    many = len(split.sizes) > MANY
+    counts = _class_counts(results, seeds[0])
+    return Clients(
+        labels=results.labels,
+        sorted=many,
+        names=counts.clients if counts else None,
+        classes=counts.names if counts else None,
+        seeds=[_seed(results, first_runs[seed], many) for seed in seeds],
+    )
 
 
-def _accuracy(comparison: Comparison, seed: int) -> list[list[float | None]]:
-    """Return every client's accuracy in the last round that was tested, a row for each variant."""
-    rows: list[list[float | None]] = []
-    for label in comparison.labels:
-        tested = [
-            line["accuracy_clients"]
-            for line in comparison.lines[label, seed]
-            if line["accuracy_clients"]
-        ]
-        rows.append([_percent(value) for value in tested[-1]] if tested else [])
-    return rows
+def _seed(results: Results, run: RunResult, many: bool) -> SeedClients:
+    """Gather what is known of the clients of a seed.
+
+    run: the first of that seed.
+    """
+    split = run.record.split
+    assert split is not None
+    rows = []
+    for label in results.labels:
+        row = _accuracy(results.run(label, run.seed))
+        rows.append(_thinned(row) if many else row)
+    counts = _class_counts(results, run.seed)
+    return SeedClients(
+        seed=run.seed,
+        accuracy=rows,
+        counts=None if counts is None else _by_class(counts),
+        effective=split.effective_classes[:MANY],
+        sizes=split.sizes[:MANY],
+    )
+
+
+def _class_counts(results: Results, seed: int) -> ClassCounts | None:
+    """Return who holds which classes; None: older runs do not say."""
+    for run in results.runs:
+        if run.seed == seed and run.record.classes is not None:
+            return run.record.classes
+    return None
+
+
+def _accuracy(run: RunResult | None) -> Row:
+    """Return every client's accuracy in the last round that was tested."""
+    for record in reversed(run.rounds if run else []):
+        if record.accuracy_clients:
+            return [_percent(value) for value in record.accuracy_clients]
+    return []
 
 
 def _percent(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else round(100 * value, 1)
 
 
-def _thinned(row: Sequence[float | None]) -> list[float | None]:
+def _thinned(row: Row) -> Row:
     """Sort clients from the worst to the best and keep some."""
     known = sorted(value for value in row if value is not None)
-    return (
-        [known[round(i * (len(known) - 1) / (COLUMNS - 1))] for i in range(COLUMNS)]
-        if known
-        else []
-    )
+    if not known:
+        return []
+    return [known[round(i * (len(known) - 1) / (COLUMNS - 1))] for i in range(COLUMNS)]
 
 
-def _table(classes: Mapping[str, Any] | None) -> list[list[int]] | None:
-    """Read counts such as "3:130 7:14", a text for each client, into [classes][clients]."""
-    if classes is None:
-        return None
-    sparse = [dict(pair.split(":") for pair in text.split()) for text in classes["counts"]]
-    return [[int(client.get(str(k), 0)) for client in sparse] for k in range(classes["number"])]
+def _by_class(counts: ClassCounts) -> list[list[int]]:
+    """Read counts such as "3:130 7:14", a text for each client.
+
+    >>> _by_class(ClassCounts(2, None, None, ("1:30", "0:5 1:2")))
+    [[0, 5], [30, 2]]
+    """
+    by_class = [[0] * len(counts.counts) for _ in range(counts.number)]
+    for client, text in enumerate(counts.counts):
+        for pair in text.split():
+            label, count = pair.split(":")
+            by_class[int(label)][client] = int(count)
+    return by_class

@@ -1,75 +1,38 @@
-"""Curves over seeds: the mean, the lowest and the highest, by round, by seconds and by megabytes."""
+"""Curves over seeds: the mean, the lowest and the highest, by round, seconds and megabytes."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
 
-UNITS = {
+from ..run.results import Results, RunResult
+from .tables import spent_megabytes, spent_seconds
+
+Seed = Mapping[int, float]  # round -> value
+
+UNITS: dict[str, str] = {
     "round": "round",
     "seconds": "seconds of training",
     "megabytes": "megabytes sent and received",
 }
-MEASURES = {
+MEASURES: dict[str, str] = {
     "accuracy": "accuracy of the global model, %",
     "accuracy_worst": "accuracy of the worst client, %",
 }
 MOST = 400  # points of a curve: more than a screen can show
-
-Seed = Mapping[int, float]  # round -> value
-Lines = Sequence[Mapping[str, Any]]  # the rounds of a run, as in metrics.jsonl
 
 
 @dataclass(frozen=True)
 class Band:
     """A value over seeds, at the rounds in which it was measured."""
 
-    rounds: list[int]
-    mean: list[float]
-    low: list[float]
-    high: list[float]
+    rounds: Sequence[int]
+    mean: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
     whole: int  # the first so many points rest on all seeds, those behind them on fewer
-
-
-def band(seeds: Sequence[Seed]) -> Band:
-    """Put seeds together; rounds that some seed has not reached, as it is unfinished or diverged,
-    come last.
-    """
-    common = sorted(set.intersection(*(set(s) for s in seeds))) if seeds else []
-    last = common[-1] if common else 0
-    later = sorted({r for s in seeds for r in s if r > last})
-    rounds = common + later
-    columns = [[s[r] for s in seeds if r in s] for r in rounds]
-    return Band(
-        rounds,
-        [statistics.fmean(c) for c in columns],
-        [min(c) for c in columns],
-        [max(c) for c in columns],
-        len(common),
-    )
-
-
-def measured(lines: Lines, measure: str = "accuracy") -> Seed:
-    """Return a measure in percent by round, where there is one."""
-    values = {line["round"]: line[measure] for line in lines}
-    return {r: 100 * v for r, v in values.items() if v is not None and math.isfinite(v)}
-
-
-def spent(lines: Lines) -> dict[str, Seed]:
-    """Return what was spent up to each round, in every unit."""
-    rounds = [line["round"] for line in lines]
-    seconds = accumulate(line["seconds_train"] for line in lines)
-    megabytes = accumulate((line["bytes_up"] + line["bytes_down"]) / 1e6 for line in lines)
-    columns: dict[str, Iterable[float]] = {
-        "round": rounds,
-        "seconds": seconds,
-        "megabytes": megabytes,
-    }
-    return {unit: dict(zip(rounds, values, strict=True)) for unit, values in columns.items()}
 
 
 @dataclass(frozen=True)
@@ -77,29 +40,92 @@ class Curve:
     """A variant's curve: a band and, in every unit, where its points lie (mean over seeds)."""
 
     band: Band
-    places: Mapping[str, list[float]]
+    places: Mapping[str, Sequence[float]]
 
 
-def curve(runs: Sequence[Lines], measure: str = "accuracy") -> Curve:
-    """Make a curve of the runs of all seeds; of a long one, as many points as can be seen."""
-    tested = [(found, spent(lines)) for lines in runs if (found := measured(lines, measure))]
-    whole = band([found for found, _ in tested])
-    kept = _some(len(whole.rounds))
-    places = {
-        unit: [
-            statistics.fmean(by[unit][r] for found, by in tested if r in found)
-            for r in whole.rounds
-        ]
-        for unit in UNITS
-    }
-    mean, low, high = ([column[i] for i in kept] for column in (whole.mean, whole.low, whole.high))
-    thin = Band(
-        [whole.rounds[i] for i in kept], mean, low, high, sum(i < whole.whole for i in kept)
+def band(seeds: Sequence[Seed]) -> Band:
+    """Put seeds together.
+
+    Rounds that some seed has not reached, as it is unfinished or diverged, come last.
+
+    >>> band([{1: 10.0, 2: 30.0}, {1: 20.0}]).mean
+    [15.0, 30.0]
+    """
+    common = sorted(set.intersection(*(set(seed) for seed in seeds))) if seeds else []
+    last = common[-1] if common else 0
+    later = sorted({round for seed in seeds for round in seed if round > last})
+    rounds = common + later
+    values = [[seed[round] for seed in seeds if round in seed] for round in rounds]
+    return Band(
+        rounds=rounds,
+        mean=[statistics.fmean(column) for column in values],
+        low=[min(column) for column in values],
+        high=[max(column) for column in values],
+        whole=len(common),
     )
-    return Curve(thin, {unit: [values[i] for i in kept] for unit, values in places.items()})
 
 
-def _some(count: int) -> list[int]:
+def measured(run: RunResult, measure: str = "accuracy") -> Seed:
+    """Return a measure in percent by round, where there is one."""
+    values = {}
+    for record in run.rounds:
+        value: float | None = getattr(record, measure)
+        if value is not None and math.isfinite(value):
+            values[record.round] = 100 * value
+    return values
+
+
+def spent(run: RunResult) -> dict[str, Seed]:
+    """Return what was spent up to each round, in every unit."""
+    return {
+        "round": {record.round: record.round for record in run.rounds},
+        "seconds": spent_seconds(run),
+        "megabytes": spent_megabytes(run),
+    }
+
+
+def curve(runs: Sequence[RunResult], measure: str = "accuracy") -> Curve:
+    """Make a curve of the runs of all seeds; of a long one, as many points as can be seen."""
+    tested = []
+    for run in runs:
+        if seed := measured(run, measure):
+            tested.append((seed, spent(run)))
+    whole = band([seed for seed, _ in tested])
+    kept = _spread(len(whole.rounds))
+    rounds = [whole.rounds[i] for i in kept]
+    places: dict[str, Sequence[float]] = {}
+    for unit in UNITS:
+        places[unit] = [
+            statistics.fmean(by_unit[unit][round] for seed, by_unit in tested if round in seed)
+            for round in rounds
+        ]
+    thinned = Band(
+        rounds=rounds,
+        mean=[whole.mean[i] for i in kept],
+        low=[whole.low[i] for i in kept],
+        high=[whole.high[i] for i in kept],
+        whole=sum(i < whole.whole for i in kept),
+    )
+    return Curve(thinned, places)
+
+
+def accuracies(results: Results) -> dict[str, list[dict[int, float]]]:
+    """Return, for every label, the accuracy by round of every seed that has begun."""
+    by_label = {}
+    for label in results.labels:
+        seeds = []
+        for run in results.of(label):
+            tested = {}
+            for record in run.rounds:
+                if record.accuracy is not None:
+                    tested[record.round] = record.accuracy
+            if run.rounds:
+                seeds.append(tested)
+        by_label[label] = seeds
+    return by_label
+
+
+def _spread(count: int) -> list[int]:
     """Choose positions that are spread evenly, the first and the last among them."""
     if count <= MOST:
         return list(range(count))

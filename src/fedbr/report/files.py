@@ -4,35 +4,56 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ..run.csv_files import Row, as_csv, round_rows, run_rows
 from ..util.errors import InputError
 from ..util.files import write
-from . import local_models, tables, verdicts
-from .comparison import Comparison, read
-from .costs import cost_table
-from .curves import UNITS, curve, spent
-from .formats import Table, as_csv, latex, markdown, plain
+from . import tables, words
+from .compare import Comparison
+from .curves import UNITS, curve
+from .formats import latex, markdown, plain
 from .plots import column_pictures
+from .read import ReportFolder
+from .tables import Table
 
 KINDS = ("png", "svg", "pdf")
+PAIRED = (
+    "Points above or below {base}, paired by seed, with 95 % confidence intervals (Student's t); "
+    "undecided: the interval contains 0."
+)
+File = tuple[str, str | bytes]  # name and content
+
+
+@dataclass(frozen=True)
+class CaptionedTable:
+    """A table with its caption, under the name of its file."""
+
+    name: str
+    table: Table
+    caption: str
 
 
 def beside(page: Path) -> Path:
-    """Return the folder that goes with a page: its name without the ending."""
+    """Return the folder that goes with a page: its name without the ending.
+
+    >>> beside(Path("runs/report.html")).as_posix()
+    'runs/report'
+    """
     return page.with_suffix("") if page.suffix else page.with_name(f"{page.name}-files")
 
 
-def export(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
-    """Write all files into a folder, those of several comparisons into one each below it; return
-    what was written.
+def export(reports: Sequence[ReportFolder], folder: Path) -> list[Path]:
+    """Write all files into a folder; those of several reports into one each below it.
+
+    Returns what was written. Raises InputError if it cannot be written there.
     """
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, content in _files(comparisons, folder):
+        for name, content in _files(reports):
+            path = folder / name
             path.parent.mkdir(exist_ok=True)
             write(path, content)
             written.append(path)
@@ -41,113 +62,60 @@ def export(comparisons: Sequence[Comparison], folder: Path) -> list[Path]:
     return written
 
 
-def write_csv(folder: Path) -> None:
-    """Write the runs and the rounds of a result folder as CSV into it."""
-    (comparison,) = read([folder])
-    write(folder / "runs.csv", as_csv(_runs(comparison)))
-    write(folder / "rounds.csv", as_csv(_rounds(comparison)))
+def _files(reports: Sequence[ReportFolder]) -> Iterator[File]:
+    runs: list[Row] = []
+    rounds: list[Row] = []
+    for report in reports:
+        runs += run_rows(report.results, report.name)
+        rounds += round_rows(report.results, report.name)
+    yield "runs.csv", as_csv(runs)
+    yield "rounds.csv", as_csv(rounds)
+    for i, report in enumerate(reports):
+        name = re.sub(r"[^\w.+-]", "_", report.name)
+        several = len(reports) > 1
+        place = f"{i + 1}-{name}/" if several else ""
+        mark = f"{name}-" if several else ""  # so that LaTeX can tell their labels apart
+        for file, content in _tables(report.comparison, mark):
+            yield place + file, content
+        for file, content in _pictures(report):
+            yield place + file, content
 
 
-def _files(comparisons: Sequence[Comparison], folder: Path) -> Iterator[tuple[Path, str | bytes]]:
-    yield (
-        folder / "runs.csv",
-        as_csv(row for comparison in comparisons for row in _runs(comparison)),
-    )
-    yield (
-        folder / "rounds.csv",
-        as_csv(row for comparison in comparisons for row in _rounds(comparison)),
-    )
-    for i, comparison in enumerate(comparisons):
-        name = re.sub(r"[^\w.+-]", "_", comparison.name)
-        own = folder if len(comparisons) == 1 else folder / f"{i + 1}-{name}"
-        mark = "" if len(comparisons) == 1 else f"{name}-"
-        for file, content in chain[tuple[str, str | bytes]](
-            _tables(comparison, mark), _pictures(comparison)
-        ):
-            yield own / file, content
-
-
-def _pictures(comparison: Comparison) -> Iterator[tuple[str, bytes]]:
-    found = {label: curve(runs) for label in comparison.labels if (runs := comparison.runs(label))}
-    drawn = {label: points for label, points in found.items() if points.band.rounds}
+def _pictures(report: ReportFolder) -> Iterator[File]:
+    curves = {variant.label: curve(variant.runs) for variant in report.begun}
+    drawn = {label: points for label, points in curves.items() if points.band.rounds}
     for unit in UNITS if drawn else ():
         for kind, content in column_pictures(drawn, unit, KINDS):
             yield f"accuracy-by-{unit}.{kind}", content
 
 
-def _tables(comparison: Comparison, mark: str = "") -> Iterator[tuple[str, str]]:
-    results = comparison.results
-    found = tables.rows(results)
-    if not found:
+def _tables(comparison: Comparison, mark: str) -> Iterator[File]:
+    captioned = _captioned(comparison)
+    if not captioned:
         return
-    about, base = tables.about(results), tables.base_of(found).label
-    notes = " ".join(text for text in (tables.progress(results), tables.dagger(found)) if text)
-    paired = f"Points above or below {base}, paired by seed, with 95 % confidence intervals (Student's t); "
-    paired += "undecided: the interval contains 0."
-    written: dict[str, tuple[Table, str]] = {
-        "comparison": (tables.compare(results), f"{about}. {notes}".strip())
-    }
-    if len(found) > 1:
-        written["paired"] = (
-            verdicts.paired_table(results),
-            " ".join([paired, *verdicts.left_out(results)]),
-        )
-    written["cost"] = cost_table(comparison), f"Cost; × is relative to {base}."
-    for name, (table, caption) in written.items():
-        yield f"{name}.tex", latex(table, caption, mark + name)
-    words = "\n".join(f"{plain(text)}\n" for text in verdicts.headline(results))
-    captioned = (f"\n{plain(caption)}\n\n{markdown(table)}" for table, caption in written.values())
-    yield "tables.md", words + "".join(captioned)
+    for each in captioned:
+        yield f"{each.name}.tex", latex(each.table, each.caption, mark + each.name)
+    text = "".join(f"{plain(sentence)}\n" for sentence in words.headline(comparison))
+    for each in captioned:
+        text += f"\n{plain(each.caption)}\n\n{markdown(each.table)}"
+    yield "tables.md", text
 
 
-def _runs(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """Give a line for every run."""
-    for run in comparison.results["runs"]:
-        split = run["split"]
-        yield {
-            "folder": comparison.name,
-            **{
-                key: run.get(key)
-                for key in ("label", "seed", "rounds", "finished", "diverged", "tuned")
-            },
-            **{f"accuracy_{key}": value for key, value in run["accuracy"].items()},
-            **{key: run[key] for key in ("accuracy_local",) if key in run},
-            **{f"rounds_to_{key}": value for key, value in run["rounds_to"].items()},
-            **{f"bytes_{key}": value for key, value in run["bytes"].items()},
-            **{f"seconds_{key}": value for key, value in run["seconds"].items()},
-            "clients": len(split["sizes"]),
-            "samples": sum(split["sizes"]),
-            "effective_classes": sum(split["effective_classes"])
-            / max(1, len(split["effective_classes"])),
-            "split": split["hash"],
-            **{f"model_{key}": value for key, value in run["model"].items()},
-        }
-
-
-def _rounds(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """Give a line for every round of every run, with what was spent up to it."""
-    kept = (
-        "accuracy",
-        "accuracy_worst",
-        "loss",
-        "bytes_up",
-        "bytes_down",
-        "seconds_train",
-        "seconds_evaluate",
-    )
-    for (label, seed), lines in comparison.lines.items():
-        so_far = spent(lines)
-        for line in lines:
-            yield {
-                "folder": comparison.name,
-                "label": label,
-                "seed": seed,
-                "round": line["round"],
-                **{key: line[key] for key in kept},
-                **{
-                    key if key[:9] == "accuracy_" else f"bias_{key}": v
-                    for key, v in local_models.flat(line).items()
-                },
-                "seconds_so_far": so_far["seconds"][line["round"]],
-                "megabytes_so_far": so_far["megabytes"][line["round"]],
-            }
+def _captioned(comparison: Comparison) -> list[CaptionedTable]:
+    """Make the tables of a comparison; none while nothing has begun."""
+    if comparison.baseline is None:
+        return []
+    base = comparison.baseline.label
+    about = f"{words.about(comparison.results)}."
+    if progress := words.progress(comparison.results):
+        about += f" {progress}"
+    if words.has_dagger(comparison):
+        about += f" {words.DAGGER}"
+    paired = [PAIRED.format(base=base), *words.left_out(comparison)]
+    cost = f"Cost; × is relative to {base}."
+    captioned = [CaptionedTable("comparison", tables.comparison_table(comparison), about)]
+    if comparison.pairs:
+        table = tables.paired_table(comparison)
+        captioned.append(CaptionedTable("paired", table, " ".join(paired)))
+    captioned.append(CaptionedTable("cost", tables.cost_table(comparison), cost))
+    return captioned

@@ -85,33 +85,35 @@ def counts(federation: Federation, clients: Sequence[str]) -> Counts:
         [np.bincount(y[part], minlength=size) for part in federation.train.parts.values()]
     )
     names = federation.class_names or list(map(str, range(size)))
-    return Counts(_short(clients), _short(names), table, federation.describe()["effective_classes"])
+    effective = federation.census.split.effective_classes
+    return Counts(_shorten(clients), _shorten(names), table, effective)
 
 
-def _short(names: Sequence[str]) -> list[str]:
+def _shorten(names: Sequence[str]) -> list[str]:
     return [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names]
 
 
 def samples(federation: Federation, clients: int) -> list[Strip]:
-    """Return some samples of the first clients, and pseudo-data of both kinds; nothing if they are
-    no images.
+    """Return some samples of the first clients, and pseudo-data of both kinds.
+
+    clients: how many. Nothing if samples are no images.
     """
-    train, strips = federation.train, []
     if len(federation.shape) != 3 or federation.shape[0] not in (1, 3):
         return []
-    for client, part in list(train.parts.items())[:clients]:
-        rng = stream(0, "gallery", client)
-        chosen = torch.from_numpy(rng.permutation(part)[:SEEN])
-        moves = train.moves([rng], (len(chosen),))
-        seen = train.samples.see(chosen, torch.float32, None if moves is None else moves[0])
-        means = sample_means(train.of(client, torch.float32)[0], MADE, MEAN_OF, rng)
-        mixtures = seen[:0]
-        if federation.proxy is not None:
-            public = sample_means(
-                federation.proxy.see(slice(None), torch.float32), MADE, MEAN_OF, rng
-            )
-            mixtures = mix(public, *train.draw([client], [rng], (len(public), 1), torch.float32))[
-                0
-            ][0]
-        strips.append(Strip(seen, means, mixtures))
-    return strips
+    return [_strip(federation, client) for client in list(federation.train.parts)[:clients]]
+
+
+def _strip(federation: Federation, client: int) -> Strip:
+    """Draw what a row shows of a client."""
+    train, rng = federation.train, stream(0, "gallery", client)
+    chosen = torch.from_numpy(rng.permutation(train.parts[client])[:SEEN])
+    moves = train.moves([rng], (len(chosen),))
+    seen = train.samples.see(chosen, torch.float32, None if moves is None else moves[0])
+    means = sample_means(train.of(client, torch.float32)[0], MADE, MEAN_OF, rng)
+    if federation.proxy is None:
+        return Strip(seen, means, seen[:0])
+    public = federation.proxy.see(slice(None), torch.float32)
+    public_means = sample_means(public, MADE, MEAN_OF, rng)
+    own = train.draw([client], [rng], (len(public_means), 1), torch.float32)
+    mixtures = mix(public_means, *own)[0][0]
+    return Strip(seen, means, mixtures)

@@ -5,91 +5,118 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .comparison import Comparison
+from ..recipe.schema import Recipe, Variant
+from .tables import Table
+
+Settings = Mapping[str, str]  # key such as "train.lr" -> value in words
 
 
-def of_variants(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Return the methods and parameters of each variant; of a method that was there before, what is
-    different.
+def of_variants(recipe: Recipe) -> Table:
+    """List the methods and parameters of each variant.
+
+    Of a method that a row above has too, only what is different.
     """
-    seen: dict[str, dict[str, str]] = {}
-    cells = []
-    for variant in comparison.results["recipe"]["compare"]:
-        words = []
-        for method in variant["methods"]:
-            mine = dict(_flat({key: value for key, value in method.items() if key != "name"}))
-            first = seen.setdefault(method["name"], mine)
-            new = (
-                mine
-                if first is mine
-                else {key: value for key, value in mine.items() if first.get(key) != value}
-            )
-            shown = _list(new) or ("as above" if mine else "no parameters")
-            words.append(f"{method['name']}: {shown}" if len(variant["methods"]) > 1 else shown)
-        own = _list(dict(_flat(variant.get("train") or {}, "train.")))
-        names = " + ".join(method["name"] for method in variant["methods"]) or "none (FedAvg)"
-        cells.append([variant["label"], names, "; ".join([*words, *([own] if own else [])])])
-    return ["", "methods", "parameters"], cells
+    first_use: dict[str, Settings] = {}
+    rows = []
+    for variant in recipe.compare:
+        said = []
+        for method in variant.methods:
+            name, own = method["name"], _parameters(method)
+            words = _new(own, first_use.setdefault(name, own))
+            said.append(f"{name}: {words}" if len(variant.methods) > 1 else words)
+        if training := _training(variant):
+            said.append(_list(training))
+        names = " + ".join(method["name"] for method in variant.methods) or "none (FedAvg)"
+        rows.append([variant.label, names, "; ".join(said)])
+    return ["", "methods", "parameters"], rows
 
 
-def _of_methods(variants: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the parameters of a recipe's methods; where its variants differ, all values."""
-    found: dict[str, dict[str, None]] = {}
-    for method in (method for variant in variants for method in variant["methods"]):
-        for key, value in _flat(
-            {k: v for k, v in method.items() if k != "name"}, f"{method['name']}."
-        ):
-            found.setdefault(key, {})[value] = None
-    return {key: " and ".join(values) for key, values in found.items()}
+def of_recipes(recipes: Mapping[str, Recipe]) -> Table:
+    """List the settings in which recipes differ, a column for each; variants apart.
+
+    recipes: by the names of their columns.
+    """
+    columns = []
+    methods = [_of_methods(recipe.compare) for recipe in recipes.values()]
+    for recipe, parameters in zip(recipes.values(), methods, strict=True):
+        shared = {}  # of methods that more than one of the recipes has
+        for key, value in parameters.items():
+            if sum(key in other for other in methods) > 1:
+                shared[key] = value
+        columns.append(_of_recipe(recipe) | shared)
+    rows = []
+    for key in dict.fromkeys(key for column in columns for key in column):
+        if len({column.get(key) for column in columns}) > 1:
+            rows.append([key, *(column.get(key, "-") for column in columns)])
+    return ["", *recipes], rows
 
 
-def _of_training(recipe: Mapping[str, Any]) -> dict[str, str]:
+def _new(own: Settings, first: Settings) -> str:
+    """Say the parameters of a method, or how they differ from those of its first use."""
+    if not own:
+        return "no parameters"
+    if own is first:
+        return _list(own)
+    changed = {key: value for key, value in own.items() if first.get(key) != value}
+    return _list(changed) or "as above"
+
+
+def _of_recipe(recipe: Recipe) -> dict[str, str]:
+    """Return the settings of all variants together."""
+    values = recipe.model_dump(exclude_none=True, exclude={"name", "compare"})
+    return dict(_flat(values)) | _of_training(recipe)
+
+
+def _of_training(recipe: Recipe) -> dict[str, str]:
     """Return what variants set for themselves; where they differ, all values that were used."""
-    own = [dict(_flat(variant.get("train") or {}, "train.")) for variant in recipe["compare"]]
-    usual = dict(_flat({"train": recipe["train"]}))
-    return {
-        key: " and ".join(dict.fromkeys(variant.get(key, usual.get(key, "-")) for variant in own))
-        for key in dict.fromkeys(key for variant in own for key in variant)
-    }
+    usual = dict(_flat({"train": recipe.train.model_dump(exclude_none=True)}))
+    own = [_training(variant) for variant in recipe.compare]
+    used = {}
+    for key in dict.fromkeys(key for settings in own for key in settings):
+        values = [settings.get(key, usual.get(key, "-")) for settings in own]
+        used[key] = " and ".join(dict.fromkeys(values))
+    return used
 
 
-def of_folders(comparisons: Sequence[Comparison]) -> tuple[list[str], list[list[str]]]:
-    """Return the settings in which recipes differ, a column for each; variants apart."""
-    recipes = []
-    for comparison in comparisons:
-        recipe = comparison.results["recipe"]
-        recipes.append(
-            dict(_flat({k: v for k, v in recipe.items() if k not in ("name", "compare")}))
-        )
-        recipes[-1] |= _of_training(recipe)
-    methods = [_of_methods(comparison.results["recipe"]["compare"]) for comparison in comparisons]
-    for settings, found in zip(
-        recipes, methods, strict=True
-    ):  # of methods that more than one of the recipes has
-        settings |= {
-            key: value for key, value in found.items() if sum(key in other for other in methods) > 1
-        }
-    keys = dict.fromkeys(key for recipe in recipes for key in recipe)
-    differing = [key for key in keys if len({recipe.get(key) for recipe in recipes}) > 1]
-    cells = [[key, *(recipe.get(key, "-") for recipe in recipes)] for key in differing]
-    return ["", *(comparison.name for comparison in comparisons)], cells
+def _of_methods(variants: Sequence[Variant]) -> dict[str, str]:
+    """Return the parameters of a recipe's methods; where its variants differ, all values."""
+    used: dict[str, dict[str, None]] = {}
+    for variant in variants:
+        for method in variant.methods:
+            for key, value in _parameters(method).items():
+                used.setdefault(f"{method['name']}.{key}", {})[value] = None
+    return {key: " and ".join(values) for key, values in used.items()}
 
 
-def _list(parameters: Mapping[str, str]) -> str:
-    return ", ".join(f"{key} = {value}" for key, value in parameters.items())
+def _parameters(method: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parameters of a method: its table in the recipe, without the name."""
+    return dict(_flat({key: value for key, value in method.items() if key != "name"}))
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            yield from _flat(item, f"{prefix}{key}.")
+def _training(variant: Variant) -> dict[str, str]:
+    """Return what a variant sets for itself."""
+    own = variant.train.model_dump(exclude_none=True) if variant.train else {}
+    return dict(_flat(own, "train."))
+
+
+def _list(settings: Settings) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in settings.items())
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the keys of nested tables, joined by dots, and their values in words."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", _word(item)
+            yield f"{prefix}{key}", _word(value)
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:g}"
-    return ", ".join(map(_word, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(_word, value))
+    return str(value)

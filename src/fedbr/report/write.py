@@ -2,73 +2,116 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from ..bias import report as diagnosis
-from ..run.folder import ResultFolder
+from ..run.diagnosis import SavedDiagnosis
 from ..util.errors import InputError
 from ..util.files import write
-from . import local_models, settings, tables, verdicts
-from .comparison import Comparison, read
-from .costs import cost_table
-from .figures import Figures, clients_figure, curves_figure, end_of
+from . import diagnosis, local_models, settings, tables, words
+from .client_figure import clients_figure
+from .figures import curves_figure
 from .files import beside
-from .page import embedded, folded, page, paragraphs, sample, table
-from .plots import look
+from .page import Figures, embedded, folded, folders_mark, page, paragraphs, sample, table
+from .read import ReportFolder, read
+from .style import look
 from .together import together
 
 DEFINITIONS = {
     "±": "sample standard deviation over seeds",
-    "paired difference": "the variant's figure minus that of FedAvg (or of the first variant), seed by seed: both sides of "
-    "a seed have the same split and the same initial weights; mean over the seeds that both have finished",
-    "95 % interval": "confidence interval of that mean by Student's t; one seed has none, and with few seeds it is "
-    "wide. It is not corrected for the number of variants",
-    "verdict": "ahead or behind if the interval does not contain 0, otherwise undecided within the spread",
-    "MB and s to the target": "what all clients sent and received, and the wall time of training, up to the round in "
-    "which the target was reached; mean over the seeds that reached it",
+    "paired difference": "the variant's figure minus that of FedAvg (or of the first variant), "
+    "seed by seed: both have the same split and the same initial weights on a seed; mean over the "
+    "seeds on which both have finished",
+    "95 % interval": "confidence interval of that mean by Student's t; one seed has none, and with "
+    "few seeds it is wide. It is not corrected for the number of variants",
+    "verdict": "ahead or behind if the interval does not contain 0, otherwise undecided",
+    "MB and s to the target": "what all clients sent and received, and the wall time of training, "
+    "up to the round in which the target was reached; mean over the seeds that reached it",
 }
 MAKER = "Made by fedbr report."
 FOOTER = (
     f"<footer>{MAKER} Figures, CSV, LaTeX and Markdown lie in the folder beside this page.</footer>"
 )
+PAIRED = "Points above or below {base}, paired by seed. Undecided: the interval contains 0. "
+PAIRED += "The intervals are not corrected for their number."
+COST = "× is relative to {base}. ± is the standard deviation over seeds."
+LONGEST = 80  # characters of a page's name
 
 
-def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
-    """Write the page of one or several result folders; return where it is."""
-    return write_page(read(folders), out or folders[0] / "report.html")
+def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
+    """Write the page of one or several result folders; return where it is.
+
+    out: the page; None: ``default_place``.
+    """
+    return write_page(read(paths), out or default_place(paths))
 
 
-def check_place(page: Path) -> None:
-    """Refuse a place where something lies that is no earlier report: nobody's file is written over."""
+def default_place(paths: Sequence[Path]) -> Path:
+    """Return where the page goes: into its folder or, of several folders, beside the first.
+
+    >>> default_place([Path("runs/a")]).as_posix()
+    'runs/a/report.html'
+    >>> default_place([Path("runs/a"), Path("runs/b")]).as_posix()
+    'runs/a+b.html'
+    """
+    if len(paths) == 1:
+        return paths[0] / "report.html"
+    name = "+".join(re.sub(r"[^\w.+-]", "_", path.resolve().name) for path in paths)
+    if len(name) > LONGEST:
+        name = f"{name[:LONGEST]}+"
+    first = paths[0] if paths[0].name not in ("", "..") else paths[0].resolve()
+    return first.parent / f"{name}.html"
+
+
+def check_place(page: Path, paths: Sequence[Path] | None = None) -> None:
+    """Refuse a place where there is something else than an earlier report.
+
+    paths: refuse an earlier report of other folders, too.
+    """
     if page.suffix.lower() != ".html" or page.is_dir():
         raise InputError(f"--out {page}: the page is one file, NAME.html")
     try:
-        if page.exists() and MAKER not in page.read_text("utf-8", errors="replace"):
-            raise InputError(
-                f"--out {page}: this file is no report of fedbr's, and it stays; choose another name"
-            )
+        earlier = page.read_text("utf-8", errors="replace") if page.exists() else None
         folder = beside(page)
         names = {path.name for path in folder.iterdir()} if folder.exists() else set()
     except OSError as error:
         raise InputError(f"--out {page}: {error.filename or page}: {error.strerror}") from error
+    if earlier is not None and MAKER not in earlier:
+        raise InputError(
+            f"--out {page}: this file was not created by fedbr report; choose another name"
+        )
+    if earlier is not None and paths and folders_mark(_seen_from(page, paths)) not in earlier:
+        raise InputError(f"{page}: is the report of other folders; choose another name with --out")
     if names and ("rounds.csv" not in names or "results.json" in names):
         raise InputError(
-            f"--out {page}: figures and tables go into {folder}, which holds something else; choose another name"
+            f"--out {page}: figures and tables go into {folder}, which holds something else; "
+            "choose another name"
         )
 
 
-def write_page(comparisons: Sequence[Comparison], target: Path, lead: str = "") -> Path:
-    """Write the page of folders that have been read, behind what leads it; return where it is."""
-    figures: Figures = {"curves": [], "clients": []}
-    parts = [lead] if lead else [together(comparisons, figures)] if len(comparisons) > 1 else []
-    parts += [
-        _section(comparison, figures, f"folder-{i}") for i, comparison in enumerate(comparisons)
-    ]
-    names = ", ".join(comparison.recipe.name for comparison in comparisons)
-    html = page(f"{names} - fedbr", "\n".join([*parts, FOOTER]), figures)
+def write_page(
+    folders: Sequence[ReportFolder],
+    target: Path,
+    lead: str = "",
+) -> Path:
+    """Write the page of folders that have been read.
+
+    lead: HTML that comes first, instead of the comparison of several folders.
+    Returns where the page is. Raises InputError if it cannot be written there.
+    """
+    figures = Figures()
+    parts = [lead] if lead else []
+    if not lead and len(folders) > 1:
+        parts.append(together(folders, figures))
+    for i, folder in enumerate(folders):
+        parts.append(_section(folder, figures, f"folder-{i}"))
+    title = ", ".join(folder.recipe.name for folder in folders)
+    paths = [folder.results.path for folder in folders if folder.results.path is not None]
+    body = "\n".join([*parts, FOOTER])
+    html = page(f"{title} - fedbr", body, figures, _seen_from(target, paths))
     try:
         write(target, html)
     except OSError as error:
@@ -76,112 +119,110 @@ def write_page(comparisons: Sequence[Comparison], target: Path, lead: str = "") 
     return target
 
 
-def curves(folder: ResultFolder) -> dict[str, list[dict[int, float]]]:
-    """Return, for every label, the accuracy by round of every seed."""
-    return {
-        variant.label: [
-            {line["round"]: line["accuracy"] for line in lines if line["accuracy"] is not None}
-            for seed in folder.recipe.train.seeds
-            if (lines := folder.run(variant, seed).lines())
-        ]
-        for variant in folder.recipe.compare
-    }
+def _seen_from(page: Path, folders: Sequence[Path]) -> list[str]:
+    """Return where folders are, seen from the page: they may be moved together."""
+    here = page.resolve().parent
+    return [Path(os.path.relpath(folder.resolve(), here)).as_posix() for folder in folders]
 
 
-def _section(comparison: Comparison, figures: Figures, anchor: str) -> str:
-    results, recipe = comparison.results, comparison.recipe
-    parts = [f"<h1>{escape(recipe.name)} <small>{escape(comparison.name)}</small></h1>"]
-    if any(comparison.lines.values()):
+def _section(folder: ReportFolder, figures: Figures, anchor: str) -> str:
+    """Write what a page says of one folder."""
+    comparison, recipe = folder.comparison, folder.recipe
+    parts = [f"<h1>{escape(recipe.name)} <small>{escape(folder.name)}</small></h1>"]
+    if folder.begun:
+        warnings = [words.progress(folder.results), *words.divergences(comparison)]
         parts += [
-            paragraphs(verdicts.headline(results), "lead"),
-            paragraphs([tables.about(results)], "about"),
-            paragraphs([tables.progress(results), *_diverged(results)], "warn"),
-            curves_figure([comparison], figures),
-            _tables(comparison),
-            clients_figure(comparison, figures),
-            _local_models(comparison),
-            _diagnosis(comparison),
+            paragraphs(words.headline(comparison), "lead"),
+            paragraphs([words.about(folder.results)], "about"),
+            paragraphs(warnings, "warn"),
+            curves_figure([folder], figures),
+            _tables(folder),
+            clients_figure(folder, figures),
+            _local_models(folder),
+            _diagnosis(folder.diagnosis),
         ]
     else:
         parts.append(paragraphs(["No round is finished yet."], "lead"))
-    variants = table(*settings.of_variants(comparison), _samples(comparison), words=True)
-    parts += [f"<h2>Variants</h2>{variants}", _sources(comparison)]
+    variants = table(*settings.of_variants(recipe), _samples(folder), words=True)
+    parts += [f"<h2>Variants</h2>{variants}", _sources(folder)]
     return f'<section id="{anchor}">' + "\n".join(part for part in parts if part) + "</section>"
 
 
-def _diverged(results: dict[str, Any]) -> list[str]:
-    found = [row for row in tables.rows(results) if row.diverged]
-    ends = ["; ".join(end_of(run) for run in row.diverged) for row in found]
-    return [
-        f"{row.label}: {end}. What diverged has no figure."
-        for row, end in zip(found, ends, strict=True)
+def _tables(folder: ReportFolder) -> str:
+    """Write the comparison, the paired differences and the costs."""
+    comparison, samples = folder.comparison, _samples(folder)
+    assert comparison.baseline is not None
+    base = comparison.baseline.label
+    dagger = words.DAGGER if words.has_dagger(comparison) else ""
+    parts = [
+        "<h2>Comparison</h2>",
+        table(*tables.comparison_table(comparison), samples),
+        paragraphs([dagger], "note"),
     ]
+    if comparison.pairs:
+        parts += [
+            "<h2>Paired comparison</h2>",
+            table(*tables.paired_table(comparison), samples),
+            paragraphs([PAIRED.format(base=base), *words.left_out(comparison)], "note"),
+        ]
+    parts += [
+        "<h2>Cost</h2>",
+        table(*tables.cost_table(comparison), samples),
+        paragraphs([COST.format(base=base)], "note"),
+    ]
+    return "".join(parts)
 
 
-def _tables(comparison: Comparison) -> str:
-    results, lines = comparison.results, _samples(comparison)
-    found = tables.rows(results)
-    dagger = paragraphs([tables.dagger(found)], "note")
-    parts = [f"<h2>Comparison</h2>{table(*tables.compare(results), lines)}{dagger}"]
-    base = tables.base_of(found).label
-    if len(found) > 1:
-        note = (
-            f"Points above or below {base}, paired by seed. Undecided within the spread: the interval contains 0. "
-            "The intervals are not corrected for their number."
-        )
-        pairs = table(*verdicts.paired_table(results), lines)
-        rest = paragraphs([note, *verdicts.left_out(results)], "note")
-        parts.append(f"<h2>Paired comparison</h2>{pairs}{rest}")
-    cost = paragraphs([f"× is relative to {base}. ± is the standard deviation over seeds."], "note")
-    parts.append(f"<h2>Cost</h2>{table(*cost_table(comparison), lines)}{cost}")
-    return "\n".join(parts)
-
-
-def _local_models(comparison: Comparison) -> str:
+def _local_models(folder: ReportFolder) -> str:
     """Show the clients' models beside the aggregated one, where they were looked at."""
-    if not (rounds := local_models.logged(comparison)):
+    rounds = local_models.logged(folder.results)
+    if not rounds:
         return ""
-    shown = table(*local_models.table(rounds), _samples(comparison))
+    shown = table(*local_models.table(rounds), _samples(folder))
     return f"<h2>Local models</h2>{shown}{paragraphs([local_models.NOTE], 'note')}"
 
 
-def _diagnosis(comparison: Comparison) -> str:
-    """Show what fedbr diagnose found; its pictures become part of the page."""
-    if (found := comparison.diagnosis) is None:
+def _diagnosis(saved: SavedDiagnosis | None) -> str:
+    """Show what fedbr diagnose measured; its pictures become part of the page."""
+    if saved is None:
         return ""
-    pictures = "".join(
-        f'<figure><img alt="{escape(caption)}" src="{embedded(path.read_bytes())}">'
-        f"<figcaption>{escape(caption)}.</figcaption></figure>"
-        for _, caption, path in found.figures
-    )
-    words = paragraphs([f"{diagnosis.about(found.numbers)}."], "note") + paragraphs(
-        diagnosis.sentences(found.numbers)
-    )
-    header, cells = diagnosis.table(found.numbers)
-    rows = [
-        [first.replace("  ", "\u2003"), *rest] for first, *rest in cells
-    ]  # HTML would drop what sets rows in
-    return f"<h2>Bias of local learning</h2>{words}{table(header, rows)}{pictures}"
+    header, cells = diagnosis.table(saved.record)
+    rows = []
+    for first, *rest in cells:  # HTML would drop the spaces that set rows in
+        rows.append([first.replace("  ", "\N{EM SPACE}"), *rest])
+    pictures = []
+    for picture in saved.pictures:
+        caption = escape(picture.caption)
+        image = f'<img alt="{caption}" src="{embedded(picture.path.read_bytes())}">'
+        pictures.append(f"<figure>{image}<figcaption>{caption}.</figcaption></figure>")
+    parts = [
+        "<h2>Bias of local learning</h2>",
+        paragraphs([f"{diagnosis.about(saved.record)}."], "note"),
+        paragraphs(diagnosis.sentences(saved.record)),
+        table(header, rows),
+        *pictures,
+    ]
+    return "".join(parts)
 
 
-def _samples(comparison: Comparison) -> dict[str, str]:
+def _samples(folder: ReportFolder) -> dict[str, str]:
     """Return a piece of every variant's curve, by all that tables call the variant."""
-    begun = [label for label in comparison.labels if comparison.runs(label)]
-    lines = {label: sample(*look(i)) for i, label in enumerate(begun)}
-    found = tables.rows(comparison.results)
-    marked = zip(found, tables.compare(comparison.results)[1], strict=True)
-    names = {name: row.label for row, cells in marked for name in (row.label, row.title, cells[0])}
-    return {name: lines[label] for name, label in names.items() if label in lines}
+    samples = {}
+    for i, variant in enumerate(folder.begun):
+        line = sample(*look(i))
+        for name in (variant.label, variant.title, tables.name_in_table(variant)):
+            samples[name] = line
+    return samples
 
 
-def _sources(comparison: Comparison) -> str:
+def _sources(folder: ReportFolder) -> str:
     """Write what the figures mean and where they come from."""
-    meanings = comparison.results["metrics"] | DEFINITIONS
-    words = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in meanings.items())
-    return "".join(
-        [
-            folded("What the figures mean", f"<dl>{words}</dl>"),
-            folded("Recipe", f"<pre>{escape(comparison.recipe.to_toml())}</pre>"),
-            folded("Environment", f"<pre>{escape(comparison.environment or 'not known')}</pre>"),
-        ]
+    meanings = []
+    for name, meaning in {**folder.results.metrics, **DEFINITIONS}.items():
+        meanings.append(f"<dt>{escape(name)}</dt><dd>{escape(meaning)}</dd>")
+    recipe, environment = folder.recipe.to_toml(), folder.environment or "not known"
+    return (
+        folded("What the figures mean", f"<dl>{''.join(meanings)}</dl>")
+        + folded("Recipe", f"<pre>{escape(recipe)}</pre>")
+        + folded("Environment", f"<pre>{escape(environment)}</pre>")
     )

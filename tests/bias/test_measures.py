@@ -1,4 +1,4 @@
-"""The numbers of one local model, from outputs made by hand in which no two of them are the same."""
+"""What is measured of one local model, from outputs made by hand in which no two of them are the same."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from fedbr.bias.numbers import describe, guessed, guesses, summary
+from fedbr.bias.features import centroid_accuracy, linear_cka, silhouette
+from fedbr.bias.measures import measure, measure_all
 from fedbr.bias.sample import Probe
 from fedbr.core.model import Output
-from fedbr.metrics.bias import centroid_accuracy, linear_cka, silhouette
 from fedbr.metrics.local import Classes, seen_and_unseen
 
 OWN = Classes([0, 1], [2, 3], False)
@@ -37,7 +37,7 @@ def cosines(degrees: torch.Tensor) -> float:
 
 def test_every_number_of_a_local_model() -> None:
     before, after = output(BEFORE, Y), output(BEFORE + MOVED, GUESS)
-    found = describe(OWN, PROBE, before, after, guesses(PROBE, after))
+    measured = measure(OWN, PROBE, before, after)
     old, new = (towards(d, torch.ones(8)) for d in (BEFORE, BEFORE + MOVED))
     groups = (Y > 1).long()
     shares = torch.tensor([4, 3, 1]) / 8  # of predictions: 0, 1 and 3
@@ -60,20 +60,22 @@ def test_every_number_of_a_local_model() -> None:
         "centroid_groups": centroid_accuracy(new, groups),
         "centroid_classes": centroid_accuracy(new, Y),
     }
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert measured.to_json() == pytest.approx(expected, abs=1e-6)
     assert len({round(v, 4) for k, v in expected.items() if k[:8] != "centroid"}) == 15
     glob = [silhouette(old, groups), centroid_accuracy(old, groups), centroid_accuracy(old, Y)]
     assert all(a != b for a, b in zip(glob, list(expected.values())[-3:], strict=True))
-    shown = guessed(OWN, guesses(PROBE, after))
-    assert shown == {"predicted": [0.5, 0.375, 0, 0.125], "predicted_unseen": [0.5, 0.25, 0, 0.25]}
+    (model,) = measure_all({0: OWN}, PROBE, before, [after]).clients
+    assert model.measures == measured
+    assert model.predicted == [0.5, 0.375, 0, 0.125]
+    assert model.predicted_unseen == [0.5, 0.25, 0, 0.25]
 
 
 def test_the_mean_is_over_clients() -> None:
     one, two = output(BEFORE, Y), output(BEFORE, GUESS)
-    found = summary({4: OWN, 7: OWN}, PROBE, one, [one, two])
-    assert [row["client"] for row in found["clients"]] == [4, 7]
-    assert [row["accuracy"] for row in found["clients"]] == [1, 0.625]
-    assert found["mean"]["accuracy"] == 0.8125
+    models = measure_all({4: OWN, 7: OWN}, PROBE, one, [one, two])
+    assert [model.client for model in models.clients] == [4, 7]
+    assert [model.measures.accuracy for model in models.clients] == [1, 0.625]
+    assert models.mean.accuracy == 0.8125
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,259 @@
+"""The picture of the clients on a page: accuracy of each, and below who holds which classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .clients import MANY, Clients, SeedClients
+from .clients import clients as gather
+from .figures import TEMPLATE as CURVES
+from .figures import text
+from .page import Figures, View, switch
+from .read import ReportFolder
+
+VIRIDIS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
+# What lies on white and on black alike is partly transparent; page.css has the same in the key.
+COUNTS = ("rgba(60,130,210,0.15)", "rgba(60,130,210,1)")
+MISSING = "rgba(128,138,150,0.45)"
+GAP = 56  # pixels between the two parts: for the title of an axis
+MANY_CLASSES = 25  # more have no name each
+BARE = {
+    "showgrid": False,
+    "zeroline": False,
+    "automargin": True,
+    "fixedrange": True,
+    "title": {"standoff": 4},
+}
+TEMPLATE: dict[str, Any] = {  # what all pictures have in common
+    "layout": CURVES["layout"]
+    | {"margin": {"l": 12, "r": 8, "t": 8, "b": 44}}
+    | {"xaxis": BARE, "yaxis": BARE},
+    "data": {
+        "heatmap": [
+            {
+                "colorscale": [[i / 4, color] for i, color in enumerate(VIRIDIS)],
+                "showscale": False,
+                "ygap": 1,
+                "hoverongaps": False,
+                "hovertemplate": "<b>%{fullData.name}</b><br>%{customdata}<br>%{z} %<extra></extra>",
+            }
+        ]
+    },
+}
+
+
+@dataclass(frozen=True)
+class Room:
+    """What fits onto a screen."""
+
+    narrow: bool
+    letters: int  # of a label
+    columns: int  # whose figures can be written into them
+
+    def shorten(self, label: str, most: int = 0) -> str:
+        most = most or self.letters
+        return text(label if len(label) <= most else f"{label[: most - 1]}…")
+
+
+ROOMS = (Room(False, 28, 25), Room(True, 13, 10))
+
+
+def clients_figure(folder: ReportFolder, figures: Figures) -> str:
+    """Draw the clients of a folder; nothing if no run has begun.
+
+    figures: those of the page, to which this one is added. Returns the HTML in which it is drawn.
+    """
+    clients = gather(folder.results)
+    if clients is None:
+        return ""
+    buttons = {str(i): f"seed {seed.seed}" for i, seed in enumerate(clients.seeds)}
+    views = {}
+    for button, seed in zip(buttons, clients.seeds, strict=True):
+        for room in ROOMS:
+            pressed = [button] if len(buttons) > 1 else []
+            name = " ".join([*pressed, "narrow"] if room.narrow else pressed)
+            views[name] = _Picture(clients, seed, room).view()
+    below = '<span class="scale">samples of a class: few <i class="counts"></i> many</span>'
+    if any(seed.counts is None for seed in clients.seeds):
+        below = "Below: how many classes a client has in effect."
+    many = ""
+    if clients.sorted:
+        many = f" There are more than {MANY}: above they are sorted, below are the first."
+    return (
+        f'<h2>Clients</h2><figure data-figure="{figures.add(views)}"><div class="bar">'
+        + switch("seed", "Seed", buttons)
+        + '</div><div class="plot" role="img" aria-label="Accuracy and classes of every client">'
+        + '</div><figcaption><span class="scale">accuracy: 0 % <i class="accuracy"></i> 100 %'
+        + '</span><span class="scale"><i class="one"></i> not tested</span>'
+        + f"{below}<br>Every client in the last round that was tested, on what its own data are "
+        + f"like.{many}</figcaption></figure>"
+    )
+
+
+class _Picture:
+    """The clients of one seed on one kind of screen."""
+
+    def __init__(self, clients: Clients, seed: SeedClients, room: Room) -> None:
+        self.clients, self.seed, self.room = clients, seed, room
+        longest = max(len(row) for row in seed.accuracy)
+        self.columns = longest if clients.sorted else max(longest, len(seed.sizes))
+        self.few = self.columns <= room.columns
+        self.gap = 0 if self.columns > 60 else 1  # between columns
+
+    def view(self) -> View:
+        """Draw both parts, one above the other."""
+        import plotly.graph_objects as go
+
+        above = len(self.clients.labels) * (26 if self.few else 20)  # pixels
+        below = 90
+        if self.seed.counts is not None:
+            classes = len(self.seed.counts)
+            below = classes * (8 if classes > MANY_CLASSES else 20)
+        total = above + below + GAP
+        layout = {
+            "template": TEMPLATE,
+            "dragmode": False,
+            "height": total + 70,
+            "xaxis": self._clients_axis(),
+            "yaxis": _listed([self.room.shorten(label) for label in self.clients.labels])
+            | {"domain": [1 - above / total, 1]},
+            "yaxis2": self._classes_axis() | {"domain": [0, below / total]},
+        }
+        if self.clients.sorted:
+            layout["xaxis2"] = {"anchor": "y2", "title": {"text": "the first clients"}}
+        return go.Figure([*self._accuracy(), *self._missing(), self._held()], layout)
+
+    def _accuracy(self) -> list[Any]:
+        """Draw a row for each variant."""
+        import plotly.graph_objects as go
+
+        rows = []
+        for i, label in enumerate(self.clients.labels):
+            row = go.Heatmap(
+                name=text(label),
+                z=[self._padded(i)],
+                y=[i],
+                zmin=0,
+                zmax=100,
+                xgap=self.gap,
+                customdata=[self._who()],
+            )
+            if self.few:
+                size = 10 if self.room.narrow else 12
+                row.update(
+                    text=[[_written(value) for value in self._padded(i)]],
+                    texttemplate="%{text}",
+                    textfont={"size": size},
+                )
+            rows.append(row)
+        return rows
+
+    def _missing(self) -> list[Any]:
+        """Fill the cells of clients that were not tested."""
+        import plotly.graph_objects as go
+
+        rows = [self._padded(i) for i in range(len(self.clients.labels))]
+        missing = [[1 if value is None else None for value in row] for row in rows]
+        if not any(any(row) for row in missing):
+            return []
+        cells = go.Heatmap(
+            z=missing,
+            colorscale=[[0, MISSING], [1, MISSING]],
+            xgap=self.gap,
+            customdata=[self._who()] * len(rows),
+            hovertemplate="%{customdata}<br>not tested<extra></extra>",
+        )
+        return [cells]
+
+    def _held(self) -> Any:
+        """Draw who holds how many samples of which class.
+
+        Where that is not known: how many classes each client has in effect.
+        """
+        import plotly.graph_objects as go
+
+        counts = self.seed.counts
+        place = {"yaxis": "y2", "xaxis": "x2" if self.clients.sorted else "x"}
+        who = [f"{self._name(i)}, {size:,} samples" for i, size in enumerate(self.seed.sizes)]
+        if counts is None:
+            return go.Bar(
+                place,
+                y=[round(value, 2) for value in self.seed.effective],
+                customdata=who,
+                marker={"color": COUNTS[1]},
+                hovertemplate="%{customdata}<br>%{y} effective classes<extra></extra>",
+            )
+        held = go.Heatmap(
+            place,
+            z=[[count or None for count in row] for row in counts],
+            zmin=0,
+            zmax=max(max(row, default=0) for row in counts),
+            colorscale=[[0, COUNTS[0]], [1, COUNTS[1]]],
+            xgap=self.gap,
+            ygap=0 if len(counts) > MANY_CLASSES else 1,
+            customdata=[who] * len(counts),
+            hovertemplate="%{customdata}<br>class %{y}: %{z}<extra></extra>",
+        )
+        if names := self.clients.classes:
+            held.update(
+                text=[[text(name)] * len(who) for name in names],
+                hovertemplate="%{customdata}<br>class %{text}: %{z}<extra></extra>",
+            )
+        return held
+
+    def _padded(self, i: int) -> Sequence[float | None]:
+        row = self.seed.accuracy[i]
+        return [*row, *[None] * (self.columns - len(row))]
+
+    def _who(self) -> list[str]:
+        """Say which client a column is of."""
+        if self.clients.sorted:
+            return [f"{i} % of the clients are worse" for i in range(self.columns)]
+        return [self._name(i) for i in range(self.columns)]
+
+    def _name(self, i: int) -> str:
+        names = self.clients.names
+        return f"client {i}" if names is None else text(names[i])
+
+    def _classes(self, count: int) -> Sequence[str]:
+        return self.clients.classes or [str(i) for i in range(count)]
+
+    def _clients_axis(self) -> dict[str, Any]:
+        if self.clients.sorted:
+            return {"anchor": "y", "title": {"text": "clients from worst to best, %"}}
+        names = self.clients.names
+        title = {"text": "" if names else "client"}
+        axis: dict[str, Any] = {"anchor": "y2", "title": title}
+        if self.few:
+            shown = [str(i) for i in range(self.columns)]
+            if names:
+                shown = [self.room.shorten(name, 12) for name in names]
+            places = list(range(len(shown)))
+            axis |= {"tickvals": places, "ticktext": shown}
+        return axis
+
+    def _classes_axis(self) -> dict[str, Any]:
+        if self.seed.counts is None:
+            title = "" if self.room.narrow else "effective classes"
+            return {"title": {"text": title}, "rangemode": "tozero"}
+        names = self._classes(len(self.seed.counts))
+        axis = _listed([self.room.shorten(name) for name in names])
+        if len(names) > MANY_CLASSES:
+            axis = {"autorange": "reversed"}
+        return axis | {"title": {"text": "class"}}
+
+
+def _written(value: float | None) -> str:
+    """Write an accuracy into its cell, white on dark colours and black on light ones."""
+    if value is None:
+        return ""
+    ink = "#fff" if value <= 55 else "#000"
+    return f'<span style="color:{ink}">{value:.0f}</span>'
+
+
+def _listed(names: Sequence[str]) -> dict[str, Any]:
+    """Return an axis with a tick for each name, the first at the top."""
+    places = list(range(len(names)))
+    return {"tickvals": places, "ticktext": list(names), "autorange": "reversed"}

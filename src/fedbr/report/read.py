@@ -1,0 +1,70 @@
+"""A result folder as a report shows it: read once, compared once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..recipe.schema import Recipe
+from ..run import diagnosis
+from ..run.diagnosis import SavedDiagnosis
+from ..run.folder import ResultFolder
+from ..run.results import Results
+from .compare import Comparison, VariantResults, compare
+
+
+@dataclass(frozen=True)
+class ReportFolder:
+    """What a result folder holds, finished or not."""
+
+    name: str  # no other folder of the same report has it
+    comparison: Comparison
+    environment: str  # as it stands in environment.json; empty if there is none
+    diagnosis: SavedDiagnosis | None = None
+
+    @property
+    def results(self) -> Results:
+        return self.comparison.results
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.results.recipe
+
+    @property
+    def begun(self) -> list[VariantResults]:
+        """The variants of which some run has a round."""
+        variants = self.comparison.variants
+        return [variant for variant in variants if any(run.rounds for run in variant.runs)]
+
+
+def read(paths: Sequence[Path]) -> list[ReportFolder]:
+    """Read result folders, and give them different names.
+
+    Raises InputError for a folder without results.
+    """
+    folders: list[ReportFolder] = []
+    for path in paths:
+        name = _different(path.resolve().name, {folder.name for folder in folders})
+        folders.append(_read(path, name))
+    return folders
+
+
+def _read(path: Path, name: str) -> ReportFolder:
+    results = ResultFolder.read(path).results()
+    environment = path / "environment.json"
+    return ReportFolder(
+        name=name,
+        comparison=compare(results),
+        environment=environment.read_text("utf-8") if environment.exists() else "",
+        diagnosis=diagnosis.read(path),
+    )
+
+
+def _different(name: str, taken: set[str]) -> str:
+    """Number a name that is taken."""
+    candidate, count = name, 1
+    while candidate in taken:
+        count += 1
+        candidate = f"{name} ({count})"
+    return candidate
