@@ -6,24 +6,31 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedbr.cli.app import call
+from fedbr.cli.tables import show
+from fedbr.core.records import Divergence, ModelFacts, RoundRecord, Split
 from fedbr.paper import scale, table, text
-from fedbr.paper.outcome import COLUMNS, DAGGER, _judged, outcome
-from fedbr.report.statistics import Paired, paired
+from fedbr.paper.outcome import COLUMNS, DAGGER, judge, outcome
+from fedbr.recipe.schema import Recipe
+from fedbr.report.compare import compare
 from fedbr.run import forecast
-from fedbr.run import runner as campaign
-from fedbr.run.folder import ResultFolder
+from fedbr.run.engines import OneByOne
+from fedbr.run.folder import add_up
+from fedbr.run.plan import Experiment
+from fedbr.run.results import Results, RunResult
+from fedbr.run.runner import check
+from fedbr.run.store import RunStore
 from fedbr.util.errors import InputError
 
 TABLES = {name: table.load(name) for name in table.names()}
-PAPER = Path(__file__).parents[2] / "shared" / "paper" / "fedbr.tex"
+PAPER = Path(__file__).parents[3] / "shared" / "paper" / "fedbr.tex"
 
 
 @pytest.fixture(autouse=True)
@@ -197,125 +204,155 @@ def test_seeds_are_read_and_refused() -> None:
         table.load("mian")
 
 
-def write_run(folder: Path, accuracies: list[float]) -> None:
-    """Write a finished run by hand."""
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text("{}")
-    lines = [
-        {
-            "round": i,
-            "accuracy": a,
-            "accuracy_worst": a / 2,
-            "bytes_up": 8e6,
-            "clients": [0, 1],
-            "seconds_train": 2.0,
-        }
-        for i, a in enumerate(accuracies, 1)
-    ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+def results_of(recipe: Recipe, curves: Mapping[str, Sequence[Sequence[float]]]) -> Results:
+    """Make the results of runs with such accuracies, one curve for every seed of a variant."""
+    runs = []
+    for variant in recipe.compare:
+        for seed, accuracies in enumerate(curves[variant.label]):
+            run = RunStore(len(accuracies))
+            run.note(split=Split("h", (1,), (1.0,)), model=ModelFacts("cnn", 1, "f"))
+            for round, accuracy in enumerate(accuracies, 1):
+                run.append(record(round, accuracy))
+            runs.append(add_up(recipe, variant, seed, run))
+    return Results(recipe, {}, runs)
 
 
-def test_figures_and_verdicts_by_hand(tmp_path: Path) -> None:
-    found = TABLES["error-bars"]  # FedAvg, DANN +1.89, Mixup -0.40, GroupDRO -2.13, FedBR +4.27
-    scaled = scale.recipes(found, "cpu", [0, 1, 2])[0]
-    results = ResultFolder(tmp_path, scaled.recipe)
+def record(round: int, accuracy: float, seconds: float = 2.0, worst: float = 0.0) -> RoundRecord:
+    return RoundRecord(
+        round=round,
+        clients=(0, 1),
+        loss=1.0,
+        accuracy=accuracy,
+        accuracy_worst=worst or accuracy / 2,
+        bytes_up=8_000_000,
+        seconds_train=seconds,
+    )
+
+
+def test_figures_and_verdicts_by_hand() -> None:
+    paper = TABLES["error-bars"]  # FedAvg, DANN +1.89, Mixup -0.40, GroupDRO -2.13, FedBR +4.27
+    scaled = scale.recipes(paper, "cpu", [0, 1, 2])[0]
     curves = {
         "FedAvg": ([0.2, 0.3, 0.4], [0.1, 0.2, 0.3], [0.2, 0.3, 0.4]),
         "DANN": ([0.1, 0.2, 0.3], [0.0, 0.1, 0.2], [0.1, 0.2, 0.3]),  # 10 points below, always
-        "Mixup": (
-            [0.2, 0.3, 0.1],
-            [0.2, 0.1, 0.3],
-            [0.0, 0.0, 0.0],
-        ),  # -10, 0 and -30: the paper's way, but by chance?
+        "Mixup": ([0.2, 0.3, 0.1], [0.2, 0.1, 0.3], [0.0, 0.0, 0.0]),  # -10, 0 and -20
         "GroupDRO": ([0.0, 0.0, 0.1], [0.0, 0.0, 0.0], [0.0, 0.0, 0.1]),
         "FedBR": ([0.3, 0.5, 0.7], [0.3, 0.5, 0.7], [0.3, 0.5, 0.7]),
     }
-    for variant in scaled.recipe.compare:
-        for seed, accuracies in enumerate(curves[variant.label]):
-            write_run(results.run(variant, seed).path, accuracies)
-    told = outcome(found, 0, scaled, tmp_path)
-    by_label = {entry.label.removesuffix(DAGGER): entry for entry in told.entries}
+    results = results_of(scaled.recipe, curves)
+    made = outcome(paper, 0, scaled, results)
+    by_label = {entry.label.removesuffix(DAGGER): entry for entry in made.entries}
+    judged = {label: entry.judgement for label, entry in by_label.items()}
     assert by_label["FedAvg"].ours == ["26.7 ± 5.8", "2 ± 1"]  # rounds 2, 3 and 2 to 30 %
     assert by_label["FedAvg"].paper == ["82.78 ± 0.38", "821"]
-    assert by_label["FedAvg"].verdict == ""
-    assert by_label["DANN"].verdict.startswith("differs* (-10.0 ± 0.0, 0/3)")
-    assert by_label["Mixup"].verdict == "undecided (-13.3 ± 15.3, 2/3)"
-    assert by_label["GroupDRO"].verdict.startswith("agrees* (-2")
-    assert by_label["FedBR"].verdict == "agrees* (+23.3 ± 5.8, 3/3)"
-    assert told.orders == ["FedBR > FedAvg: agrees* (+23.3 ± 5.8, 3/3)"]
-    assert by_label["GroupDRO"].ours[1] == "-"
-    (results.run(scaled.recipe.compare[-1], 1).path / "run.json").write_text('{"diverged_at": {}}')
-    assert outcome(found, 0, scaled, tmp_path).entries[-1].ours == [
-        "50.0 ± 0.0 (2 of 3)",
-        "1 ± 0 (2 of 3)",
+    assert judged["FedAvg"] is None
+    assert str(judged["DANN"]) == (
+        "behind, −10.0 (95 % interval −10.0 to −10.0; ahead on 0 of 3 seeds)"
+    )
+    assert judged["DANN"].direction == "opposite sign"
+    assert str(judged["Mixup"]).startswith("undecided, −13.3 (95 % interval −51.3 to 24.6")
+    assert judged["Mixup"].direction == "same sign"
+    assert str(judged["FedBR"]).startswith("ahead, +23.3 (95 % interval 9.0 to 37.7; ahead on 3")
+    assert judged["FedBR"].direction == "same sign"
+    assert [str(claim) for claim in made.claims] == [
+        "FedBR > FedAvg: ahead, +23.3 (95 % interval 9.0 to 37.7; ahead on 3 of 3 seeds); same sign"
     ]
+    assert by_label["GroupDRO"].ours[1] == "-"
+    comparison = compare(results)
+    for label in ("DANN", "Mixup", "GroupDRO", "FedBR"):
+        assert judged[label].difference == comparison.pair(label).top5  # the one judge's
 
 
-def pair(*gains: float) -> Paired:
-    found = paired(dict(enumerate(gains)), dict.fromkeys(range(len(gains)), 0.0))
-    assert found is not None
-    return found
+def test_a_run_that_diverged_has_no_figure() -> None:
+    paper = TABLES["error-bars"]
+    scaled = scale.recipes(paper, "cpu", [0, 1, 2])[0]
+    labels = [variant.label for variant in scaled.recipe.compare]
+    results = results_of(scaled.recipe, dict.fromkeys(labels, [[0.3, 0.5]] * 3))
+    lost = next(run for run in results.runs if run.label == "FedBR" and run.seed == 1)
+    at = replace(lost.record, diverged_at=Divergence(2, 0, "x"))
+    runs = [replace(run, record=at) if run is lost else run for run in results.runs]
+    made = outcome(paper, 0, scaled, replace(results, runs=runs))
+    assert made.entries[-1].ours == ["40.0 ± 0.0 (2 of 3)", "1 ± 0 (2 of 3)"]
+
+
+def test_three_seeds_with_gains_20_5_and_10_are_undecided_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The terminal's closing lines, the page and ``reproduce`` give one verdict and one interval."""
+    paper = TABLES["error-bars"]
+    scaled = scale.recipes(paper, "cpu", [0, 1, 2])[0]
+    curves = {variant.label: [[0.5], [0.5], [0.5]] for variant in scaled.recipe.compare}
+    curves["FedBR"] = [[0.7], [0.55], [0.6]]
+    results = results_of(scaled.recipe, curves)
+    fedbr = outcome(paper, 0, scaled, results).entries[-1]
+    assert str(fedbr.judgement) == (
+        "undecided, +11.7 (95 % interval −7.3 to 30.6; ahead on 3 of 3 seeds)"
+    )
+    assert fedbr.judgement is not None
+    assert fedbr.judgement.direction == "same sign"
+    show(compare(results))
+    assert (
+        "FedBR † against FedAvg is undecided, +11.7 points in the 5 best rounds (95 % interval "
+        "−7.3 to 30.6; ahead on 3 of 3 seeds)."
+    ) in capsys.readouterr().out
+
+
+def judged(sign: str, gains: tuple[float, ...], column: str = "top5", base: float = 50.0) -> str:
+    left = {seed: base + gain for seed, gain in enumerate(gains)}
+    right = dict.fromkeys(range(len(gains)), base)
+    judgement = judge(sign, COLUMNS[column], left, right)
+    return f"{judgement.verdict}, {judgement.direction}"
 
 
 @pytest.mark.parametrize(
     ("sign", "gains", "said"),
     [
-        (">", (2.0,), "one seed"),
-        (">", (2.0, 2.1), "agrees*"),
-        ("<", (2.0, 2.1), "differs*"),
-        (
-            ">",
-            (2.0, 3.5, 0.5),
-            "agrees",
-        ),  # above by more than the spread of 1.5, but the interval is -1.7 to 5.7
-        (">", (2.0, 4.0, -1.0), "undecided"),
-        (">", (0.0, 0.0, 0.0), "undecided"),
-        ("=", (0.2, 0.2, 0.2), "agrees"),
-        ("=", (-40.0, 10.0, 60.0), "undecided"),
-        ("=", (5.0, 5.1, 5.2), "differs"),
+        (">", (2.0,), "undecided, same sign"),
+        (">", (2.0, 2.1), "ahead, same sign"),
+        ("<", (2.0, 2.1), "ahead, opposite sign"),
+        (">", (2.0, 3.5, 0.5), "undecided, same sign"),  # the interval is -1.7 to 5.7
+        (">", (-2.0, -4.0, 1.0), "undecided, opposite sign"),
+        (">", (0.0, 0.0, 0.0), "undecided, level"),
+        ("=", (0.2, 0.2, 0.2), "ahead, within"),
+        ("=", (-40.0, 10.0, 60.0), "undecided, open"),
+        ("=", (5.0, 5.1, 5.2), "ahead, outside"),
+        ("=", (0.0,), "undecided, open"),
     ],
 )
-def test_orders_are_judged_by_the_spread(sign: str, gains: tuple[float, ...], said: str) -> None:
-    base = dict.fromkeys(range(len(gains)), 50.0)
-    assert _judged(sign, pair(*gains), COLUMNS["top5"], base) == said
+def test_the_interval_decides_and_the_sign_is_a_word_of_its_own(
+    sign: str, gains: tuple[float, ...], said: str
+) -> None:
+    assert judged(sign, gains) == said
 
 
-def test_time_is_level_within_a_fifth() -> None:
-    base = {0: 1.0, 1: 1.0, 2: 1.0}
-    assert _judged("=", pair(0.1, 0.11, 0.12), COLUMNS["step_seconds"], base) == "agrees"
-    assert _judged("=", pair(0.4, 0.41, 0.42), COLUMNS["step_seconds"], base) == "differs"
+def test_of_costs_less_is_ahead_and_a_fifth_is_level() -> None:
+    assert judged("=", (0.1, 0.11, 0.12), "step_seconds", 1.0) == "behind, within"
+    assert judged("=", (0.4, 0.41, 0.42), "step_seconds", 1.0) == "behind, outside"
+    assert judged("<", (-3.0, -3.1, -3.2), "rounds_to") == "ahead, same sign"
 
 
-def test_other_columns_by_hand(tmp_path: Path) -> None:
-    run = [
-        {
-            "round": 1,
-            "accuracy": 0.2,
-            "accuracy_worst": 0.1,
-            "bytes_up": 8e6,
-            "clients": [0, 1],
-            "seconds_train": 2.0,
-        },
-        {
-            "round": 2,
-            "accuracy": 0.4,
-            "accuracy_worst": 0.3,
-            "bytes_up": 8e6,
-            "clients": [0, 1],
-            "seconds_train": 4.0,
-        },
-    ]
-    base = [{"round": 1, "accuracy": 0.3, "accuracy_worst": 0.1}]
+def test_other_columns_by_hand() -> None:
     recipe = scale.recipes(TABLES["main"], "cpu")[0].recipe
-    assert COLUMNS["worst_top5"].value(run, base, recipe) == pytest.approx(20)
-    assert COLUMNS["rounds_to_fedavg"].value(run, base, recipe) == 2
-    assert COLUMNS["worst_rounds_to_fedavg"].value(run, base, recipe) == 1
-    assert (
-        COLUMNS["parameters"].value(run, base, recipe) == 1.0
-    )  # 8 MB of two clients: a million numbers each
-    assert COLUMNS["step_seconds"].value(run, base, recipe) == 3.0 / recipe.train.local_steps
-    assert COLUMNS["local_top5"].value(run, base, recipe) is None
-    assert COLUMNS["top5"].value([], base, recipe) is None
+    own, base = RunStore(2), RunStore(1)
+    for store in (own, base):
+        store.note(split=Split("h", (1,), (1.0,)), model=ModelFacts("cnn", 1, "f"))
+    own.append(record(1, 0.2, 2.0, 0.1))
+    own.append(record(2, 0.4, 4.0, 0.3))
+    base.append(record(1, 0.3, worst=0.1))
+    run, fedavg, empty = (
+        add_up(recipe, recipe.compare[0], 0, store) for store in (own, base, RunStore(1))
+    )
+
+    def value(column: str, of: RunResult = run) -> float | None:
+        return COLUMNS[column].value(of, fedavg, recipe)
+
+    assert value("worst_top5") == pytest.approx(20)
+    assert value("rounds_to_fedavg") == 2
+    assert value("worst_rounds_to_fedavg") == 1
+    assert value("parameters") == 1.0  # 8 MB of two clients: a million numbers each
+    assert value("step_seconds") == 3.0 / recipe.train.local_steps
+    assert value("local_top5") is None
+    assert value("top5", empty) is None
 
 
 def test_the_command_trains_and_writes_the_table(
@@ -351,33 +388,30 @@ def test_the_command_trains_and_writes_the_table(
     assert not (tmp_path / "p").exists()
 
 
-def test_a_verdict_stands_beside_the_figure_that_it_is_of(tmp_path: Path) -> None:
-    found = TABLES["cost"]
-    scaled = scale.recipes(found, "cpu", [0, 1])[0]
-    results = ResultFolder(tmp_path / scaled.part.slug, scaled.recipe)
+def test_a_verdict_stands_beside_the_figure_that_it_is_of() -> None:
+    paper = TABLES["cost"]
+    scaled = scale.recipes(paper, "cpu", [0, 1])[0]
+    curves = {}
     for i, variant in enumerate(scaled.recipe.compare):
-        for seed in (0, 1):
-            write_run(results.run(variant, seed).path, [0.1 * (i + seed), 0.2])
-    told = outcome(found, 0, scaled, results.path)
-    assert told.titles[0][1] == "million sent"
-    assert text.cells(told, found.base)[0][-1] == "million sent against FedAvg"
-    lines = list(text._lines(found, [told]))
-    assert {line["our column"] for line in lines if line.get("ours") and line["verdict"]} == {
-        "million sent"
-    }
+        curves[variant.label] = [[0.1 * (i + seed), 0.2] for seed in (0, 1)]
+    made = outcome(paper, 0, scaled, results_of(scaled.recipe, curves))
+    assert made.titles[0][1] == "million sent"
+    header, rows = text.cells(made, paper.base)
+    assert header[-2:] == ["million sent against FedAvg", "beside the paper"]
+    assert all(len(row) == len(header) for row in rows)
+    lines = list(text._lines(paper, [made]))
+    with_verdict = [line for line in lines if line.get("ours") and line["verdict"]]
+    assert {line["our column"] for line in with_verdict} == {"million sent"}
     assert any(line["row"] == "FedBR > FedAvg in s/step" and line["verdict"] for line in lines)
-    assert (
-        lines[0]["ours on"]
-        == f"digits, cnn, width 0.25, {scaled.recipe.train.rounds} rounds, 2 seeds"
-    )
-    written = text._latex(found, told)
-    assert f"(ours: {lines[0]['ours on']})" in written
+    here = f"digits, cnn, width 0.25, {scaled.recipe.train.rounds} rounds, 2 seeds"
+    assert lines[0]["ours on"] == here
+    written = text._latex(paper, made)
+    assert f"(ours: {here})" in written
     assert all(line.startswith("%") for line in written.partition(r"\begin{table}")[0].splitlines())
-    assert "A row agrees" in text.note(found.base, [told])
-    silent = replace(
-        told, orders=[], entries=[replace(entry, verdict="") for entry in told.entries]
-    )
-    assert text.note(found.base, [silent]).startswith(text.DIVERGED)
+    assert text.note(paper.base, [made]).startswith("A row is ahead or behind if the 95 %")
+    silent = [replace(entry, judgement=None) for entry in made.entries]
+    quiet = replace(made, claims=[], entries=silent)
+    assert text.note(paper.base, [quiet]).startswith(text.DIVERGED)
 
 
 def test_what_the_rows_differ_in_cannot_be_set(capsys: pytest.CaptureFixture[str]) -> None:
@@ -437,7 +471,7 @@ def test_a_forecast_grows_with_the_work(tmp_path: Path) -> None:
     (scaled,) = scale.recipes(TABLES["lambda"], "cpu", [0])
     train = scaled.recipe.train.model_copy(update={"rounds": 1000 * scaled.recipe.train.rounds})
     longer = scaled.recipe.model_copy(update={"train": train})
-    campaign.check([(scaled.recipe, tmp_path / "o")])
+    check([Experiment(scaled.recipe, tmp_path / "o")], OneByOne())
     assert forecast.cpu_seconds(longer) > 10 * forecast.cpu_seconds(scaled.recipe)
     assert forecast.words(59) == "59 seconds"
     assert forecast.words(7200) == "2 hours"

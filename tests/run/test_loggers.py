@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 
 from fedbr.cli.app import call
+from fedbr.core.records import Drift, LocalBias, RoundRecord
 from fedbr.recipe import load as config
 from fedbr.run import loggers
-from fedbr.run import loop as experiment
+from fedbr.run.engines import OneByOne
+from fedbr.run.plan import Experiment
+from fedbr.run.results import Results
+from fedbr.run.runner import execute
 from fedbr.util.errors import InputError
 
 RECIPE = config.load(
@@ -25,8 +29,15 @@ RECIPE = config.load(
 )
 
 
+def train(out: Path, names: list[str], fresh: bool = False) -> Results:
+    """Train the recipe and log its rounds."""
+    with loggers.Logging(names, RECIPE, out) as logging:
+        (results,) = execute([Experiment(RECIPE, out)], OneByOne(), fresh=fresh, watch=logging)
+    return results
+
+
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+def logged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Stand in for the three packages."""
     said: list[tuple[Any, ...]] = []
 
@@ -74,69 +85,70 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return said
 
 
-def test_all_three_hear_every_round_of_every_run(
-    heard: list[tuple[Any, ...]], tmp_path: Path
+def test_all_three_get_every_round_of_every_run(
+    logged: list[tuple[Any, ...]], tmp_path: Path
 ) -> None:
-    with loggers.logging(["tensorboard", "wandb", "mlflow"], RECIPE, tmp_path / "o") as logger:
-        results = experiment.run(RECIPE, tmp_path / "o", watch=logger)
-    final = {run["seed"]: run["accuracy"]["final"] for run in results["runs"]}
-    board = [(h[1], h[4]) for h in heard if h[0] == "tensorboard" and h[2:4] == (2, "accuracy")]
+    results = train(tmp_path / "o", ["tensorboard", "wandb", "mlflow"])
+    final = {run.seed: run.accuracy.final for run in results.runs}
+    board = [(h[1], h[4]) for h in logged if h[0] == "tensorboard" and h[2:4] == (2, "accuracy")]
     assert board == [("FedAvg-0", final[0]), ("FedAvg-1", final[1])]
-    assert [h[3]["accuracy"] for h in heard if h[0] == "wandb" and h[2] == 2] == [
+    assert [h[3]["accuracy"] for h in logged if h[0] == "wandb" and h[2] == 2] == [
         final[0],
         final[1],
     ]
-    assert [h[2]["accuracy"] for h in heard if h[:2] == ("mlflow", 2)] == [final[0], final[1]]
-    assert sum(h[-1] == "closed" for h in heard) == 6
-    begun = [h[3] for h in heard if h[0] == "wandb" and h[2] == "begun"]
+    assert [h[2]["accuracy"] for h in logged if h[:2] == ("mlflow", 2)] == [final[0], final[1]]
+    assert sum(h[-1] == "closed" for h in logged) == 6
+    begun = [h[3] for h in logged if h[0] == "wandb" and h[2] == "begun"]
     assert begun[0]["config"]["train"]["rounds"] == 2
     assert begun[0]["id"] != begun[1]["id"]
 
 
 def test_a_logger_that_fails_does_not_end_the_training(
-    heard: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    logged: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("the quota is used up")
 
     monkeypatch.setattr(sys.modules["mlflow"], "log_metrics", refuse, raising=False)
-    with (
-        pytest.warns(
-            RuntimeWarning, match="--log mlflow: the quota is used up; the run goes on without it"
-        ) as caught,
-        loggers.logging(["wandb", "mlflow"], RECIPE, tmp_path / "o") as logger,
-    ):
-        results = experiment.run(RECIPE, tmp_path / "o", watch=logger)
+    said = "--log mlflow: the quota is used up; the run goes on without it"
+    with pytest.warns(RuntimeWarning, match=said) as caught:
+        results = train(tmp_path / "o", ["wandb", "mlflow"])
     assert len(caught) == 1
-    assert all(run["finished"] for run in results["runs"])
-    assert len([h for h in heard if h[0] == "wandb" and h[2] in (1, 2)]) == 4
+    assert all(run.finished for run in results.runs)
+    assert len([h for h in logged if h[0] == "wandb" and h[2] in (1, 2)]) == 4
 
 
 def test_rounds_of_an_earlier_call_are_not_sent_again(
-    heard: list[tuple[Any, ...]], tmp_path: Path
+    logged: list[tuple[Any, ...]], tmp_path: Path
 ) -> None:
-    experiment.run(RECIPE, tmp_path / "o")
-    with loggers.logging(["wandb"], RECIPE, tmp_path / "o") as logger:
-        experiment.run(RECIPE, tmp_path / "o", watch=logger)
-    assert heard == []
-    with loggers.logging(["wandb"], RECIPE, tmp_path / "o", fresh=True) as logger:
-        experiment.run(RECIPE, tmp_path / "o", fresh=True, watch=logger)
-    assert [h[2] for h in heard if h[0] == "wandb"] == ["begun", 1, 2, "closed"] * 2
+    train(tmp_path / "o", [])
+    train(tmp_path / "o", ["wandb"])
+    assert logged == []
+    train(tmp_path / "o", ["wandb"], fresh=True)
+    assert [h[2] for h in logged if h[0] == "wandb"] == ["begun", 1, 2, "closed"] * 2
 
 
-def test_a_failure_closes_them(heard: list[tuple[Any, ...]], tmp_path: Path) -> None:
-    line = {"round": 1, "accuracy": 0.5, "clients": [1], "bias": {"entropy": 1.5}, "loss": None}
+def test_a_failure_closes_them(logged: list[tuple[Any, ...]], tmp_path: Path) -> None:
+    bias = LocalBias(0.25, None, None, None, 1.5, Drift(2.0))
+    record = RoundRecord(1, (1,), loss=2.5, accuracy=0.5, bias=bias)
+    (run, *_) = Experiment(RECIPE).runs()
 
     def fails() -> None:
-        with loggers.logging(["wandb"], RECIPE, tmp_path / "o") as logger:
-            logger("FedAvg", 0, None)
-            logger("FedAvg", 0, line)
+        with loggers.Logging(["wandb"], RECIPE, tmp_path / "o") as logging:
+            logging.started(run)
+            logging.round_done(run, record)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fails()
-    logged = ("wandb", "FedAvg-0", 1, {"accuracy": 0.5, "bias/entropy": 1.5})
-    assert heard[1:] == [logged, ("wandb", "FedAvg-0", "closed")]
+    _, (_, name, round, numbers), closed = logged
+    assert (name, round) == ("FedAvg-0", 1)
+    assert numbers["accuracy"] == 0.5
+    assert numbers["accuracy_local"] == 0.25
+    assert numbers["bias/entropy"] == 1.5
+    assert numbers["bias/length"] == 2.0
+    assert "bias/cosine" not in numbers  # which is not known
+    assert closed == ("wandb", "FedAvg-0", "closed")
 
 
 def test_what_is_unknown_or_absent_is_refused_before_training(

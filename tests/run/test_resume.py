@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import random
+import select
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -45,20 +49,26 @@ label = "FedBR"
 methods = [{ name = "fedbr", refresh = "once", hidden = 32, width = 16 }]
 [[compare]]
 label = "FedBR mixture"
-methods = [{ name = "fedbr", refresh = "round", pseudo = "mixture", mix = 2, hidden = 32, width = 16 }]
+[[compare.methods]]
+name = "fedbr"
+refresh = "round"
+pseudo = "mixture"
+mix = 2
+hidden = 32
+width = 16
 """
 
 
 def outcome(folder: Path) -> dict[str, Any]:
     """All that must not depend on interruptions: weights and metrics, without the times."""
-    found: dict[str, Any] = {}
+    runs: dict[str, Any] = {}
     for run in sorted((folder / "runs").iterdir()):
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        found[run.name] = {
+        runs[run.name] = {
             "model": (run / "model.safetensors").read_bytes(),
             "lines": [{k: v for k, v in line.items() if "seconds" not in k} for line in lines],
         }
-    return found
+    return runs
 
 
 @pytest.fixture(scope="module")
@@ -76,40 +86,94 @@ def whole(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return outcome(folder)
 
 
-def test_ten_kills_change_nothing(recipe_file: Path, whole: dict[str, Any], tmp_path: Path) -> None:
+# Starts commands as forks of itself, so that torch is imported once and not for every kill.
+# It prints the process of every command that it is given, and the exit code when that has ended.
+STARTER = """
+import os
+import sys
+
+from fedbr.cli.app import call
+from fedbr.report import compare, tables, words
+from fedbr.run import engines, loggers, runner
+
+for line in sys.stdin:
+    process = os.fork()
+    if process == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os._exit(call(line.split()))
+    print(process, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+"""
+
+
+class Command:
+    """A command that runs in a process of its own."""
+
+    def __init__(self, starter: subprocess.Popen[str], line: str) -> None:
+        assert starter.stdin is not None
+        starter.stdin.write(line + "\n")
+        starter.stdin.flush()
+        self.starter = starter
+        self.process = self._read()
+
+    def _read(self) -> int:
+        assert self.starter.stdout is not None
+        return int(self.starter.stdout.readline())
+
+    def has_ended(self) -> bool:
+        assert self.starter.stdout is not None
+        return bool(select.select([self.starter.stdout], [], [], 0)[0])
+
+    def kill(self) -> int:
+        """Kill it, unless it has ended already; return its exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process, signal.SIGKILL)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit code."""
+        return self._read()
+
+
+@pytest.fixture
+def starter(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    with (tmp_path / "stderr").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", STARTER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            bufsize=1,
+        )
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(30)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="commands are forks of one process")
+def test_ten_kills_change_nothing(
+    recipe_file: Path, whole: dict[str, Any], tmp_path: Path, starter: subprocess.Popen[str]
+) -> None:
     moments = random.Random(7)
     folder = tmp_path / "o"
+    line = f"run {recipe_file} --out {folder} --workers"
     rounds_at_kill = []
-    for attempt in range(11):
-        workers = "2" if attempt % 4 == 3 else "1"  # the bits do not depend on that either
-        line = [
-            sys.executable,
-            "-m",
-            "fedbr",
-            "run",
-            str(recipe_file),
-            "--out",
-            str(folder),
-            "--workers",
-            workers,
-        ]
-        process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        if attempt == 10:
-            _, error = process.communicate(timeout=300)
-            assert process.returncode == 0, error
-            break
+    for attempt in range(10):
         before = written(folder)
-        while written(folder) == before and process.poll() is None:
+        workers = 2 if attempt % 4 == 3 else 1  # the bits do not depend on that either
+        command = Command(starter, f"{line} {workers}")
+        while written(folder) == before and not command.has_ended():
             time.sleep(0.002)
         time.sleep(moments.random() * 0.3)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        command.kill()
         rounds_at_kill.append(sum(written(folder).values()))
+    assert Command(starter, f"{line} 1").wait() == 0, (tmp_path / "stderr").read_text()
     assert len(set(rounds_at_kill)) > 3, "the kills did not fall into the training"
-    for before, after in pairwise(rounds_at_kill):
-        assert (
-            after >= before - 1
-        )  # at most the round whose checkpoint was not yet written is done again
+    for before_kill, after in pairwise(rounds_at_kill):
+        # At most the round whose checkpoint was not yet written is done again.
+        assert after >= before_kill - 1
     assert outcome(folder) == whole
 
 
@@ -152,7 +216,7 @@ def test_workers_and_a_fresh_start_change_nothing(
     recipe = config.load(str(recipe_file))
     train_recipe(recipe, tmp_path / "o", workers=2)
     assert outcome(tmp_path / "o") == whole
-    train_recipe(recipe, tmp_path / "o", workers=2, fresh=True)
+    train_recipe(recipe, tmp_path / "o", fresh=True)
     assert outcome(tmp_path / "o") == whole
 
 

@@ -17,10 +17,18 @@ import pytest
 
 from fedbr.cli.app import call
 from fedbr.cli.tables import show_sweep
+from fedbr.core.records import RoundRecord
 from fedbr.recipe import load as config
-from fedbr.run import runner as campaign
+from fedbr.run import sweep as sweep_module
+from fedbr.run.engines import OneByOne, WholeRuns
 from fedbr.run.folder import ResultFolder
-from fedbr.run.sweep import Case, Grid, Trial, sweep
+from fedbr.run.grid import Grid, Trial
+from fedbr.run.plan import Experiment, PlannedRun
+from fedbr.run.processes import Processes
+from fedbr.run.results import Results
+from fedbr.run.runner import execute, share_left
+from fedbr.run.sweep import Case, sweep
+from fedbr.run.watch import Watcher
 from fedbr.util.errors import InputError, RunError
 
 RECIPE = """
@@ -86,7 +94,7 @@ def test_grids_are_read_and_refused() -> None:
             Grid.parse(bad)
 
 
-def test_every_stack_tries_what_concerns_it_and_the_best_is_chosen_on_held_out_samples(
+def test_every_variant_tries_what_concerns_it_and_the_best_is_chosen_on_held_out_samples(
     recipe: str, tmp_path: Path
 ) -> None:
     grids = [Grid.parse("fedprox.mu=0.001,100"), Grid.parse("train.lr=0.05,0.5")]
@@ -114,9 +122,9 @@ def test_every_stack_tries_what_concerns_it_and_the_best_is_chosen_on_held_out_s
                 )
         assert best.variant.label == max(means, key=lambda k: means[k])
     final = case.results
-    assert final["recipe"]["data"]["holdout"] == 0
-    assert all(run["tuned"] for run in final["runs"])
-    chosen = {run["label"]: run["train"]["lr"] for run in final["runs"]}
+    assert final.recipe.data.holdout == 0
+    assert all(run.variant.tuned for run in final.runs)
+    chosen = {run.label: final.recipe.of(run.variant).train.lr for run in final.runs}
     assert chosen == {label: best.values["train.lr"] for label, best in case.best.items()}
     # The learning rate of a variant reaches its runs: another one gives other weights.
     models = weights(tmp_path / "out/search")
@@ -125,10 +133,13 @@ def test_every_stack_tries_what_concerns_it_and_the_best_is_chosen_on_held_out_s
     assert sum(t["chosen"] for t in facts[0]["trials"]) == 2
 
 
+NOTHING = Results(config.load("digits"), {}, [])
+
+
 def test_a_choice_at_the_edge_of_the_grid_is_said() -> None:
     def case(key: str, values: list[Any], chosen: int) -> Case:
         trials = [Trial(None, "A", {key: value}) for value in values]  # type: ignore[arg-type]
-        return Case("", trials, {"A": trials[chosen]}, 0.2, {})
+        return Case("", trials, {"A": trials[chosen]}, 0.2, NOTHING)
 
     (said,) = case("train.lr", [0.1, 0.01, 1], 2).at_the_edge
     assert said == "A: train.lr = 1 is the largest tried; a better one may lie beyond"
@@ -142,8 +153,8 @@ def test_what_is_not_tuned_is_marked_and_other_keys_make_cases(recipe: str, tmp_
     grids = [Grid.parse("fedprox.mu=0.001,0.1"), Grid.parse("data.alpha=0.1,10")]
     cases = sweep(recipe, grids, tmp_path / "out", ["train.rounds=1", "train.seeds=0"], workers=1)
     assert [case.name for case in cases] == ["data.alpha=0.1", "data.alpha=10"]
-    assert [case.results["recipe"]["data"]["alpha"] for case in cases] == [0.1, 10]
-    assert {run["label"]: run["tuned"] for run in cases[0].results["runs"]} == {
+    assert [case.results.recipe.data.alpha for case in cases] == [0.1, 10]
+    assert {run.label: run.variant.tuned for run in cases[0].results.runs} == {
         "FedAvg": False,
         "FedProx": True,
     }
@@ -216,10 +227,10 @@ def test_a_recipe_that_holds_samples_out_is_tested_on_the_test_set_in_the_end(
         json.loads((tmp_path / "o/search/results.json").read_text())["recipe"]["data"]["holdout"]
         == 0.3
     )
-    assert case.results["recipe"]["data"]["holdout"] == 0
+    assert case.results.recipe.data.holdout == 0
 
 
-def test_a_stack_whose_trials_all_diverge_is_not_chosen(
+def test_a_variant_whose_trials_all_diverge_is_not_chosen(
     recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["sweep", recipe, "--set", "train.rounds=1", "--workers", "1", "--grid"]
@@ -260,15 +271,15 @@ def test_fresh_forgets_the_finals_too(
 ) -> None:
     out, short = tmp_path / "o", ["train.rounds=1", "train.seeds=0"]
     sweep(recipe, [Grid.parse("fedprox.mu=0.001,0.1")], out, short, workers=1)
-    conduct, calls = campaign.conduct, []
+    calls = []
 
     def cut(*given: Any, **more: Any) -> Any:
         calls.append(given)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return conduct(*given, **more)
+        return execute(*given, **more)
 
-    monkeypatch.setattr(campaign, "conduct", cut)
+    monkeypatch.setattr(sweep_module, "execute", cut)
     other = [Grid.parse("fedprox.mu=1,10")]
     with pytest.raises(KeyboardInterrupt):
         sweep(recipe, other, out, short, workers=1, fresh=True)
@@ -295,47 +306,56 @@ def test_fresh_starts_over_whatever_the_grid_was(recipe: str, tmp_path: Path) ->
 
 def test_nothing_is_cleared_where_something_is_refused(recipe: str, tmp_path: Path) -> None:
     chosen = config.load(recipe, ["train.rounds=1", "train.seeds=0"])
-    campaign.conduct([(chosen, tmp_path / "a")])
+    one, other = (Experiment(chosen, tmp_path / name) for name in "ab")
+    execute([one], OneByOne())
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="not empty"):
-        campaign.conduct([(chosen, tmp_path / "a"), (chosen, tmp_path / "b")], fresh=True)
+        execute([one, other], OneByOne(), fresh=True)
     assert len(weights(tmp_path / "a")) == 2
 
 
-def test_a_process_that_is_killed_or_cannot_write_is_told_in_one_line(
+def test_a_process_that_is_killed_or_cannot_write_is_said_in_one_line(
     recipe: str, tmp_path: Path
 ) -> None:
     chosen = config.load(recipe, ["train.rounds=1"])
-    with campaign.Crew(2) as crew:
-        campaign.conduct([(chosen, tmp_path / "a")], crew)
-        next(iter(crew.hands.values())).kill()  # while it has nothing to do
+    with Processes(2) as processes:
+        execute([Experiment(chosen, tmp_path / "a")], WholeRuns(processes))
+        next(iter(processes._all.values())).kill()  # while it has nothing to do
         with pytest.raises(RunError, match="was killed"):
-            campaign.conduct([(chosen, tmp_path / "b")], crew)
+            execute([Experiment(chosen, tmp_path / "b")], WholeRuns(processes))
     (tmp_path / "c").mkdir()
-    with campaign.Crew(2) as crew:
-        with ResultFolder(tmp_path / "c", chosen).open():
-            (tmp_path / "c" / "runs").write_text("not a folder")
-        with pytest.raises(RunError) as caught:
-            campaign.conduct([(chosen, tmp_path / "c")], crew)
-        assert "\n" not in str(caught.value)
-        assert "runs" in str(caught.value)
+    with ResultFolder(tmp_path / "c", chosen).open():
+        (tmp_path / "c" / "runs").write_text("not a folder")
+    with Processes(2) as processes, pytest.raises(RunError) as caught:
+        execute([Experiment(chosen, tmp_path / "c")], WholeRuns(processes))
+    assert "\n" not in str(caught.value)
+    assert "runs" in str(caught.value)
 
 
-def test_what_is_left_is_told(recipe: str, tmp_path: Path) -> None:
-    chosen = config.load(recipe, ["train.rounds=2", "train.seeds=0"])
-    assert campaign.share_left(chosen, tmp_path / "a") == 1
-    campaign.conduct([(chosen, tmp_path / "a")])
-    assert campaign.share_left(chosen, tmp_path / "a") == 0
-    assert campaign.share_left(chosen, tmp_path / "a", fresh=True) == 1
+def test_what_is_left_to_train(recipe: str, tmp_path: Path) -> None:
+    experiment = Experiment(
+        config.load(recipe, ["train.rounds=2", "train.seeds=0"]), tmp_path / "a"
+    )
+    assert share_left(experiment) == 1
+    execute([experiment], OneByOne())
+    assert share_left(experiment) == 0
+    assert share_left(experiment, fresh=True) == 1
 
 
-def test_processes_tell_what_happens(recipe: str, tmp_path: Path) -> None:
+def test_processes_say_what_happens(recipe: str, tmp_path: Path) -> None:
     chosen = config.load(recipe, ["train.rounds=2"])
-    seen: list[tuple[Any, ...]] = []
-    with campaign.Crew(2) as crew:
-        campaign.conduct([(chosen, tmp_path / "o")], crew, watch=lambda *what: seen.append(what))
-    rounds = [(which, label, seed, line["round"]) for which, label, seed, line in seen if line]
-    assert sorted(rounds) == [
-        (0, label, s, r) for label in ("FedAvg", "FedProx") for s in (0, 1) for r in (1, 2)
-    ]
+    rounds, ended = [], []
+
+    class Seen(Watcher):
+        def round_done(self, run: PlannedRun, record: RoundRecord) -> None:
+            rounds.append((run.label, run.seed, record.round))
+
+        def finished(self, run: PlannedRun) -> None:
+            ended.append((run.label, run.seed))
+
+    with Processes(2) as processes:
+        execute([Experiment(chosen, tmp_path / "o")], WholeRuns(processes), watch=Seen())
+    runs = [(label, seed) for label in ("FedAvg", "FedProx") for seed in (0, 1)]
+    assert sorted(rounds) == [(*run, round) for run in runs for round in (1, 2)]
+    assert sorted(ended) == runs

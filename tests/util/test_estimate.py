@@ -1,4 +1,4 @@
-"""Paired statistics against values by hand and against SciPy."""
+"""Means over seeds and paired differences, against values by hand and against SciPy."""
 
 from __future__ import annotations
 
@@ -6,69 +6,84 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
-from fedbr.report.statistics import luck, paired, t_quantile
+from fedbr.util.estimate import Difference, Estimate, Verdict, signed
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 9, 30, 101])
-def test_quantiles_are_those_of_scipy(freedom: int) -> None:
-    stats = pytest.importorskip("scipy.stats")
-    for level in (0.5, 0.9, 0.95, 0.99):
-        assert t_quantile(level, freedom) == pytest.approx(
-            stats.t.ppf((1 + level) / 2, freedom), rel=1e-9
-        )
+def difference(first: list[float], second: list[float], **more: bool) -> Difference:
+    made = Difference.of(dict(enumerate(first)), dict(enumerate(second)), **more)
+    assert made is not None
+    return made
 
 
 def test_by_hand() -> None:
-    found = paired({0: 0.9, 1: 0.8, 2: 0.7}, {0: 0.6, 1: 0.7, 2: 0.5})
-    assert found is not None
-    assert found.mean == pytest.approx(0.2)  # of 0.3, 0.1, 0.2, whose deviation is 0.1
-    assert found.half == pytest.approx(4.302652729696 * 0.1 / math.sqrt(3))
-    assert found.interval == pytest.approx((-0.0484, 0.4484), abs=1e-4)
-    assert (found.wins, found.ties, found.seeds, found.left_out) == (3, 0, (0, 1, 2), ())
-    assert found.verdict == "undecided within the spread"
+    made = difference([0.9, 0.8, 0.7], [0.6, 0.7, 0.5])
+    half = 4.302652729696 * 0.1 / math.sqrt(3)
+    assert made.mean == pytest.approx(0.2)  # of 0.3, 0.1, 0.2, whose deviation is 0.1
+    assert made.spread == pytest.approx(0.1)
+    assert made.interval == pytest.approx((0.2 - half, 0.2 + half))
+    assert (made.ahead_on, made.level_on, made.seeds, made.left_out) == (3, 0, (0, 1, 2), ())
+    assert made.verdict is Verdict.UNDECIDED
 
 
-def test_it_is_the_paired_t_test() -> None:
-    stats = pytest.importorskip("scipy.stats")
-    mine, theirs = [0.91, 0.85, 0.88, 0.90], [0.80, 0.79, 0.81, 0.78]
-    found = paired(dict(enumerate(mine)), dict(enumerate(theirs)))
-    wanted = stats.ttest_rel(mine, theirs).confidence_interval(0.95)
-    assert found is not None
-    assert found.interval == pytest.approx((wanted.low, wanted.high))
-    assert found.verdict == "ahead"
-    other = paired(dict(enumerate(theirs)), dict(enumerate(mine)))
-    assert other is not None
-    assert other.verdict == "behind"
-    assert other.wins == 0
+@pytest.mark.parametrize("count", [2, 3, 4, 10, 40])
+def test_it_is_the_paired_t_test(count: int) -> None:
+    rng = np.random.default_rng(count)
+    first, second = rng.normal(1, 1, count), rng.normal(0, 1, count)
+    expected = scipy.stats.ttest_rel(first, second).confidence_interval(0.95)
+    made = difference(first.tolist(), second.tolist())
+    assert made.interval == pytest.approx((expected.low, expected.high))
+    assert (made.verdict is Verdict.UNDECIDED) == (expected.low <= 0 <= expected.high)
 
 
-def test_one_seed_has_no_interval() -> None:
-    found = paired({3: 0.5}, {3: 0.4})
-    assert found is not None
-    assert found.interval is None
-    assert found.verdict == "one seed, no interval"
+def test_ahead_and_behind() -> None:
+    good, bad = [0.91, 0.85, 0.88, 0.90], [0.80, 0.79, 0.81, 0.78]
+    assert difference(good, bad).verdict is Verdict.AHEAD
+    assert difference(bad, good).verdict is Verdict.BEHIND
+    assert difference(bad, good).ahead_on == 0
+    assert difference(bad, good, higher_is_better=False).verdict is Verdict.AHEAD
+    assert difference(bad, good, higher_is_better=False).ahead_on == 4
 
 
-def test_seeds_that_one_side_lacks_are_left_out_and_named() -> None:
-    found = paired({0: 0.5, 1: None, 2: 0.4, 5: 0.1}, {0: 0.5, 1: 0.3, 2: float("nan"), 4: 0.9})
-    assert found is not None
-    assert (found.seeds, found.left_out) == ((0,), (1, 2, 4, 5))
-    assert (found.wins, found.ties) == (0, 1)
-    assert paired({0: 0.5}, {1: 0.5}) is None
-    assert paired({}, {}) is None
+def test_one_seed_decides_nothing() -> None:
+    made = difference([0.5], [0.4])
+    assert made.interval is None
+    assert made.verdict is Verdict.UNDECIDED
+    assert made.show_interval() == "-"
+
+
+def test_seeds_that_one_of_the_two_lacks_are_left_out_and_named() -> None:
+    first = {0: 0.5, 1: None, 2: 0.4, 5: 0.1}
+    made = Difference.of(first, {0: 0.5, 1: 0.3, 2: float("nan"), 4: 0.9})
+    assert made is not None
+    assert (made.seeds, made.left_out) == ((0,), (1, 2, 4, 5))
+    assert (made.ahead_on, made.level_on) == (0, 1)
+    assert Difference.of({0: 0.5}, {1: 0.5}) is None
+    assert Difference.of({}, {}) is None
 
 
 def test_no_difference_is_no_decision() -> None:
-    found = paired({0: 0.5, 1: 0.6}, {0: 0.5, 1: 0.6})
-    assert found is not None
-    assert found.interval == (0, 0)
-    assert found.verdict == "undecided within the spread"
+    made = difference([0.5, 0.6], [0.5, 0.6])
+    assert made.interval == (0, 0)
+    assert made.verdict is Verdict.UNDECIDED
+    assert made.show_interval() == "[0.0, 0.0]"
 
 
-def test_how_often_noise_exceeds_its_own_spread() -> None:
-    rng = np.random.default_rng(0)
-    for count in (2, 3, 5):
-        noise = rng.normal(size=(200_000, count))
-        seen = (abs(noise.mean(axis=1)) > noise.std(axis=1, ddof=1)).mean()
-        assert luck(count) == pytest.approx(seen, abs=0.005)
+@pytest.mark.parametrize("scale", [1.0, 0.1, 0.01, 0.001, -0.001])
+def test_what_excludes_zero_is_never_shown_with_a_bound_of_zero(scale: float) -> None:
+    made = difference([scale * gain for gain in (1.0, 1.5, 1.2)], [0.0, 0.0, 0.0])
+    assert made.verdict is not Verdict.UNDECIDED
+    shown = made.show_interval().strip("[]").split(", ")
+    assert all(float(bound.replace("−", "-")) * scale > 0 for bound in shown)
+    assert made.show_mean() != "0.0"
+
+
+def test_estimates() -> None:
+    halves = Estimate.of([11, 12, None])
+    assert halves is not None
+    assert halves.show(0) == "12 ± 1"
+    assert Estimate.of([float("nan"), None]) is None
+    assert Estimate(0.25, None, 1).show() == "0.2"
+    assert signed(-0.04, 1, plus=True) == "0.0"
+    assert signed(-3, 0) == "−3"

@@ -1,4 +1,7 @@
-"""The command line: one module per command, which parses, calls and prints."""
+"""The command line: one module per command, which parses, calls and prints.
+
+Nothing is trained, judged or drawn here: what a command does, Python can call without it.
+"""
 
 from __future__ import annotations
 
@@ -7,48 +10,30 @@ import shlex
 import signal
 import sys
 import warnings
-from typing import Any
+
+from .warning_lines import WarningLines
 
 
 def main() -> None:
     """Run the command line; every way out has its exit code."""
-    # Until a command has its libraries, an interrupt must not surface as an error in the middle of
-    # an import.
+    # Until a command has its libraries, an interrupt must not surface in the middle of an import.
     signal.signal(signal.SIGINT, lambda *_: leave())
     from .app import call
 
-    _tell_warnings()
+    warnings.showwarning = WarningLines(lambda text: print(text, file=sys.stderr))
     code = call(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
 
 
-def _tell_warnings() -> None:
-    """Show ours as a line, once each, whatever the command does; a progress bar has its own way."""
-    usual, said = warnings.showwarning, set[str]()
-
-    def tell(message: Warning | str, category: type[Warning], *more: Any, **others: Any) -> None:
-        if category is not RuntimeWarning:
-            usual(message, category, *more, **others)
-        elif str(message) not in said:
-            said.add(str(message))
-            print(f"fedbr: {message}", file=sys.stderr)
-
-    warnings.showwarning = tell
-
-
 def interruptible() -> None:
-    """Let Ctrl-C, and the signal of a cluster or a service manager, interrupt what runs: the
-    imports are done.
-    """
+    """Let Ctrl-C and the signal of a cluster interrupt what runs: the imports are done."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
 
 
 def leave(begun: bool = True) -> None:
-    """End at once after Ctrl-C: all that matters is on disk, and libraries take their time to
-    unload.
-    """
+    """End at once after Ctrl-C: what matters is on disk, and libraries take long to unload."""
     again = shlex.join(["fedbr", *(a for a in sys.argv[1:] if a != "--fresh")])
     sys.stdout.flush()
     state = (

@@ -46,10 +46,13 @@ def reproduce(
     from ..paper.scale import parse_seeds, recipes
     from ..paper.table import load
     from ..run import forecast
-    from ..run import runner as campaign
+    from ..run.engines import WholeRuns
+    from ..run.plan import Experiment
+    from ..run.processes import Processes
+    from ..run.runner import check, execute, share_left
     from ..util.imports import require
     from ..util.processes import usable_cores
-    from .progress import CampaignBar
+    from .progress import Progress
     from .tables import plain_console, show_beside, show_paper_tables
 
     interruptible()
@@ -62,46 +65,39 @@ def reproduce(
     begun = False
     try:
         parts = recipes(chosen, scale, parse_seeds(seeds), set_)
-        plan = [(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
-        _check_folder(folder, [path for _, path in plan])
-        campaign.check(plan, fresh)
-        console = plain_console()
-        console.print("\n".join(text.head(chosen, parts)))
+        plan = [Experiment(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
+        _check_folder(folder, [folder / scaled.part.slug for scaled in parts])
         cores = workers or usable_cores()
-        shares = [campaign.share_left(recipe, path, fresh) for recipe, path in plan]
-        begun = min(shares) < 1
-        if any(shares):
-            console.print("A few steps of every row are tried, to say how long all will take ...")
-        seconds = (
-            sum(
-                s * forecast.cpu_seconds(recipe)
-                for s, (recipe, _) in zip(shares, plan, strict=True)
-                if s
-            )
-            / cores
-        )
-        if any(shares):
-            where = f"{cores} core{'s' if cores > 1 else ''} of this machine"
-            console.print(
-                f"About {forecast.words(seconds)} on {where}{', for what is left' * begun}.\n"
-            )
-        bar, begun = CampaignBar(), True
-        with bar.shown(), campaign.Crew(cores) as crew:
-            found = campaign.conduct(plan, crew, fresh, bar.watch(table, plan))
+        with Progress() as watch, Processes(cores) as processes:
+            engine = WholeRuns(processes)
+            check(plan, engine, fresh)
+            console = plain_console()
+            console.print("\n".join(text.head(chosen, parts)))
+            shares = [share_left(experiment, fresh) for experiment in plan]
+            begun = min(shares) < 1
+            if any(shares):
+                console.print("A few steps of every row are tried, to say how long all will take.")
+                seconds = 0.0
+                for share, experiment in zip(shares, plan, strict=True):
+                    seconds += share * forecast.cpu_seconds(experiment.recipe) if share else 0
+                where = f"{cores} core{'s' if cores > 1 else ''} of this machine"
+                rest = ", for what is left" if begun else ""
+                console.print(f"About {forecast.words(seconds / cores)} on {where}{rest}.\n")
+            begun = True
+            results = execute(plan, engine, fresh=fresh, watch=watch)
     except KeyboardInterrupt:
         leave(begun)
-    outcomes = [
-        outcome(chosen, i, s, path)
-        for i, (s, (_, path)) in enumerate(zip(parts, plan, strict=True))
-    ]
+    outcomes = []
+    for i, (scaled, part) in enumerate(zip(parts, results, strict=True)):
+        outcomes.append(outcome(chosen, i, scaled, part))
     show_beside(chosen.base, outcomes)
     page = text.write_all(folder, chosen, outcomes)
     print(f"Results: {folder} (table.md, table.csv, table.tex)   Report: {page}")
-    return 1 if any(run["diverged"] for results in found for run in results["runs"]) else 0
+    return 1 if any(part.diverged for part in results) else 0
 
 
 def _check_folder(folder: Path, parts: Sequence[Path]) -> None:
-    """Refuse a folder that is not empty and holds no table of ours."""
+    """Refuse a folder that is not empty and holds no table that fedbr made."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: is not a folder")
     ours = (
@@ -110,5 +106,5 @@ def _check_folder(folder: Path, parts: Sequence[Path]) -> None:
     )
     if folder.exists() and not ours and any(not p.name.startswith(".") for p in folder.iterdir()):
         raise InputError(
-            f"--out {folder}: is not empty and holds no table of ours; choose another folder"
+            f"--out {folder}: is not empty and holds no table that fedbr made; choose another folder"
         )

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-import warnings
 from pathlib import Path
-from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import interruptible, leave
 
@@ -24,7 +20,7 @@ SET = typer.Option(
 METHODS = typer.Option(
     [],
     "--methods",
-    metavar="STACK ...",
+    metavar="NAMES ...",
     help="Compare these instead: fedavg fedbr, or several joined by +.",
 )
 OUT = typer.Option(None, "--out", metavar="DIR", help="Result folder; default: runs/<recipe>.")
@@ -51,74 +47,32 @@ def run(
     RECIPE is a shipped one (fedbr list recipes) or a TOML file.
     Started again with the same folder it resumes, to the bit.
     """
-    from ..recipe import load as config
+    from ..recipe.load import load, read
     from ..recipe.overrides import find_dropped_options
-    from ..run import loop as experiment
-    from ..run.loggers import logging
+    from ..report.compare import compare
+    from ..run.engines import OneByOne
+    from ..run.loggers import Logging
+    from ..run.plan import Experiment
+    from ..run.runner import execute
+    from ..run.watch import Watchers
+    from .progress import Progress
     from .tables import show
 
     interruptible()
-    chosen = config.load(recipe, set_, methods)
-    if unused := find_dropped_options(config.read(recipe), set_, methods):
+    chosen = load(recipe, set_, methods)
+    if dropped := find_dropped_options(read(recipe), set_, methods):
         print(
-            f"--methods takes default parameters; the recipe's own: --set {' '.join(unused)}",
+            f"--methods takes default parameters; the recipe's own: --set {' '.join(dropped)}",
             file=sys.stderr,
         )
     folder = out or Path("runs") / chosen.name
-    watch = Watcher(chosen)
+    experiment = Experiment(chosen, folder)
     try:
-        with logging(log, chosen, folder, fresh) as logger, watch.progress:
-            results = experiment.run(chosen, folder, workers, fresh, Both(watch, logger))
+        with Progress() as progress, Logging(log, chosen, folder) as logging:
+            watch = Watchers(progress, logging)
+            (results,) = execute([experiment], OneByOne(workers), fresh=fresh, watch=watch)
     except KeyboardInterrupt:
         leave()
-    show(results)
+    show(compare(results))
     print(f"Results: {folder}   Report: fedbr report {shlex.quote(str(folder))}")
-    return 1 if any(r["diverged"] for r in results["runs"]) else 0
-
-
-class Both:
-    """Tells two watchers of every round."""
-
-    def __init__(self, *watchers: Any) -> None:
-        self.watchers = watchers
-
-    def __call__(self, label: str, seed: int, line: dict[str, Any] | None) -> None:
-        for watcher in self.watchers:
-            watcher(label, seed, line)
-
-
-class Watcher:
-    """The progress bar: quiet when piped."""
-
-    def __init__(self, recipe: Any) -> None:
-        console = Console(stderr=True)
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("round {task.completed}/{task.total}"),
-            TextColumn("{task.fields[accuracy]}"),
-            TimeRemainingColumn(),
-        )
-        self.progress = Progress(*columns, console=console, disable=not console.is_terminal)
-        self.rounds = recipe.train.rounds
-        self.several = len(recipe.train.seeds) > 1
-        self.task: Any = None
-        self.shown = ""
-        self.said: set[str] = set()
-        warnings.showwarning = lambda message, *_: self.warn(str(message))
-
-    def warn(self, message: str) -> None:
-        """Say it once, however many runs it is true of."""
-        if message not in self.said:
-            self.said.add(message)
-            self.progress.console.print(f"fedbr: {message}", highlight=False, markup=False)
-
-    def __call__(self, label: str, seed: int, line: dict[str, Any] | None) -> None:
-        if line is None:
-            name = f"{label}, seed {seed}" if self.several else label
-            self.shown = ""
-            self.task = self.progress.add_task(name, total=self.rounds, accuracy="")
-            return
-        if line["accuracy"] is not None:
-            self.shown = f"accuracy {line['accuracy'] * 100:.1f} %"
-        self.progress.update(self.task, completed=line["round"], accuracy=self.shown)
+    return 1 if results.diverged else 0

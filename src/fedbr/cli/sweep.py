@@ -43,21 +43,21 @@ def sweep(
     for each of its values. Started again with the same folder it resumes: what is finished is not
     repeated.
     """
-    from ..recipe import load as config
-    from ..run.sweep import Grid, sweep
-    from .progress import CampaignBar
+    from ..recipe.load import load
+    from ..run.grid import Grid
+    from ..run.sweep import sweep
+    from .progress import Progress
     from .tables import show_sweep
 
     interruptible()
     grids = [Grid.parse(text) for text in grid]
-    bar = CampaignBar()
     try:
-        folder = out or Path("runs") / f"{config.load(recipe, set_, methods).name}-sweep"
-        with bar.shown():
-            cases = sweep(recipe, grids, folder, set_, methods, workers, fresh, holdout, bar.watch)
+        folder = out or Path("runs") / f"{load(recipe, set_, methods).name}-sweep"
+        with Progress() as watch:
+            cases = sweep(recipe, grids, folder, set_, methods, workers, fresh, holdout, watch)
     except KeyboardInterrupt:
         leave()
     show_sweep(cases)
     final = " ".join(shlex.quote(str(folder / "final" / case.name)) for case in cases)
     print(f"Results: {folder}   Report: fedbr report {final}")
-    return 1 if any(run["diverged"] for case in cases for run in case.results["runs"]) else 0
+    return 1 if any(case.results.diverged for case in cases) else 0

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..report import tables
-
 if TYPE_CHECKING:  # torch takes its time, and other commands do without
     from ..paper.outcome import Outcome
+    from ..report.compare import Comparison
     from ..run.sweep import Case
 
 
@@ -33,62 +32,69 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def show(results: dict[str, Any]) -> None:
-    """Print the comparison, what the split is like, and in words which side is ahead."""
+def show(comparison: Comparison) -> None:
+    """Print the comparison: what was trained, the table, and in words who is ahead."""
+    from ..report import words
+    from ..report.tables import comparison_table
+
     console = plain_console()
-    header, cells = tables.compare(results)
-    console.print(tables.about(results))
-    console.print(grid(header, cells))
-    for sentence in tables.sentences(results):
+    console.print(words.about(comparison.results))
+    console.print(grid(*comparison_table(comparison)))
+    for sentence in words.closing(comparison):
         console.print(sentence)
 
 
 def show_sweep(cases: Sequence[Case]) -> None:
-    """Print what the search found and how the chosen compare, for every case."""
+    """Print for every case what the search chose and how the chosen compare."""
+    from ..report.compare import compare
+
     console = plain_console()
     for case in cases:
         if case.name:
             console.print(f"\n{case.name}")
         if case.searched:
-            train = case.results["recipe"]["train"]
-            budget = f"{tables.number(len(train['seeds']), 'seed')}, {tables.number(train['rounds'], 'round')} each"
-            console.print(
-                f"Searched on {case.holdout:.0%} of the training samples, held out: mean of the 5 best rounds, "
-                f"{budget}; * is chosen"
-            )
-            keys = list(dict.fromkeys(key for trial in case.trials for key in trial.values))
-            rows = [
-                [
-                    f"{'*' if case.best.get(t.label) is t else ' '} {t.label}",
-                    *(str(t.values.get(key, "")) for key in keys),
-                    t.score.show(1, 100) if t.score else "diverged",
-                ]
-                for t in case.trials
-            ]
-            console.print(grid(["  variant", *keys, "held out %"], rows))
-            counts = Counter(trial.label for trial in case.trials)
-            console.print(
-                "Trials: " + ", ".join(f"{label} {count}" for label, count in counts.items())
-            )
-            for remark in case.at_the_edge:
-                console.print(remark)
-            for label in (label for label in counts if label not in case.best):
-                console.print(f"{label}: all trials diverged, so it is not compared")
-            console.print("\nThe chosen, trained on all training samples, on the test set:")
-        show(case.results)
+            _show_search(console, case)
+        show(compare(case.results))
 
 
-def show_beside(base: str, outcomes: Sequence[Outcome]) -> None:
+def _show_search(console: Console, case: Case) -> None:
+    from ..report.words import number
+
+    train = case.results.recipe.train
+    budget = f"{number(len(train.seeds), 'seed')}, {number(train.rounds, 'round')} each"
+    console.print(
+        f"Searched on {case.holdout:.0%} of the training samples, held out: mean of the 5 best "
+        f"rounds, {budget}; * is chosen"
+    )
+    keys = list(dict.fromkeys(key for trial in case.trials for key in trial.values))
+    rows = []
+    for trial in case.trials:
+        mark = "*" if case.best.get(trial.label) is trial else " "
+        values = [str(trial.values.get(key, "")) for key in keys]
+        score = trial.score.show(1, 100) if trial.score else "diverged"
+        rows.append([f"{mark} {trial.label}", *values, score])
+    console.print(grid(["  variant", *keys, "held out %"], rows))
+    counts = Counter(trial.label for trial in case.trials)
+    console.print("Trials: " + ", ".join(f"{label} {count}" for label, count in counts.items()))
+    for remark in case.at_the_edge:
+        console.print(remark)
+    for label in counts:
+        if label not in case.best:
+            console.print(f"{label}: all trials diverged, so it is not compared")
+    console.print("\nThe chosen, trained on all training samples, on the test set:")
+
+
+def show_beside(baseline: str, outcomes: Sequence[Outcome]) -> None:
     """Print a table of the paper, part by part."""
     from ..paper import text
 
     console = plain_console()
     for outcome in outcomes:
         console.print(f"\n{outcome.scaled.heading}", style="bold")
-        console.print(grid(*text.cells(outcome, base)))
-        for order in outcome.orders:
-            console.print(f"The text says {order}")
-    console.print(f"\n{text.note(base, outcomes)}")
+        console.print(grid(*text.cells(outcome, baseline)))
+        for claim in outcome.claims:
+            console.print(f"The text says {claim}")
+    console.print(f"\n{text.note(baseline, outcomes)}")
 
 
 def show_paper_tables() -> None:
@@ -101,16 +107,16 @@ def show_paper_tables() -> None:
     for name in names():
         table = load(name)
         runs = len(table.rows) * len(table.parts)
-        rounds = "/".join(dict.fromkeys(str(r) for r in cpu_rounds(table)))
+        rounds = "/".join(dict.fromkeys(str(count) for count in cpu_rounds(table)))
         cost = f"{runs} runs x {len(default_seeds(table, 'cpu'))} seeds x {rounds} rounds"
         rows.append([name, table.place, table.title, cost, ", ".join(needs(table))])
-    listed = grid(
-        ["name", "place", "what", "cost with --scale cpu", "files (digits without)"], rows
-    )
+    header = ["name", "place", "what", "cost with --scale cpu", "files (digits without)"]
+    listed = grid(header, rows)
     for column in listed.columns:
         column.justify = "left"
     console.print(listed)
     console.print(
-        "\n--scale cpu is made to end in under 40 minutes on two cores; --scale paper trains 400 to 1,000 rounds of "
-        "the full models, for which one wants a GPU. Both say how long they will take before they start."
+        "\n--scale cpu is made to end in under 40 minutes on two cores; --scale paper trains 400 "
+        "to 1,000 rounds of the full models, for which one wants a GPU. Both say how long they "
+        "will take before they start."
     )

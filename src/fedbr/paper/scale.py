@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .. import data
-from ..data import official
 from ..methods import METHODS
-from ..recipe import load as config
+from ..recipe.load import override
 from ..recipe.schema import Recipe
-from ..report.tables import model_words, number
-from ..run.folder import differences
+from ..report.words import model_words, number
+from ..run.same_recipe import differences
 from ..util.errors import InputError, NoFiles
 from .table import PaperTable, Part, read
 
@@ -54,10 +53,10 @@ def parse_seeds(text: str | None) -> list[int] | None:
     """Read seeds such as 0,1,2."""
     if text is None:
         return None
-    found = [int(s) if s.strip().isdecimal() else -1 for s in text.split(",")]
-    if min(found) < 0 or len(set(found)) < len(found):
-        raise InputError(f"--seeds {text!r}: different whole numbers, such as 0,1,2")
-    return found
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts) or len(set(map(int, parts))) < len(parts):
+        raise InputError(f"--seeds {text!r}: expected different whole numbers, such as 0,1,2")
+    return [int(part) for part in parts]
 
 
 def recipes(
@@ -67,28 +66,22 @@ def recipes(
     overrides: Sequence[str] = (),
 ) -> list[Scaled]:
     """Make the recipe of every part."""
-    settings = read("settings")
     seeds = seeds or default_seeds(table, scale)
     _refuse_rows(table, overrides)
-    return [
-        _scaled(table, part, i, settings, scale, seeds, overrides)
-        for i, part in enumerate(table.parts)
-    ]
+    return [_scale(table, i, scale, seeds, overrides) for i in range(len(table.parts))]
 
 
 def _refuse_rows(table: PaperTable, overrides: Sequence[str]) -> None:
     """Refuse to change what the rows of a table differ in: their labels would no longer be true."""
-    own = {
-        f"{m['name']}.{key}"
-        for row in table.rows
-        for m in _methods(row.methods, {})
-        for key in m
-        if key != "name"
-    }
-    for override in overrides:
-        if (key := override.partition("=")[0].strip()) in own:
+    own = set()
+    for row in table.rows:
+        for method in _methods(row.methods, {}):
+            own |= {f"{method['name']}.{key}" for key in method if key != "name"}
+    for text in overrides:
+        key = text.partition("=")[0].strip()
+        if key in own:
             raise InputError(
-                f"--set {override}: the rows of {table.name} say {key} themselves; change anything else"
+                f"--set {text}: the rows of {table.name} say {key} themselves; change anything else"
             )
 
 
@@ -100,73 +93,90 @@ def default_seeds(table: PaperTable, scale: Scale) -> Sequence[int]:
 def cpu_rounds(table: PaperTable) -> list[int]:
     """Return the rounds of every part at the size for two cores."""
     settings = read("settings")
-    found = []
+    rounds = []
     for part in table.parts:
-        values = config.override(
-            {**settings[part.setting]["cpu"], "compare": [{"label": "FedAvg"}]}, part.cpu
-        )
-        found.append(values.train.rounds)
-    return found
+        values = {**settings[part.setting]["cpu"], "compare": [{"label": "FedAvg"}]}
+        rounds.append(override(values, part.cpu).train.rounds)
+    return rounds
 
 
-def _scaled(
-    table: PaperTable,
-    part: Part,
-    index: int,
-    settings: Mapping[str, Any],
-    scale: Scale,
-    seeds: Sequence[int],
-    overrides: Sequence[str],
+def _scale(
+    table: PaperTable, index: int, scale: Scale, seeds: Sequence[int], overrides: Sequence[str]
 ) -> Scaled:
+    """Make the recipe of one part, and say what of it is not as in the paper."""
+    part, settings = table.parts[index], read("settings")
     setting = settings[part.setting]
-    found, why = (
-        ("paper", "") if scale == "paper" else ("cpu", _missing(setting["cpu"]["data"], overrides))
-    )
-    size = "digits" if why else found
-    tuned = settings["tuned-on-digits"] if scale == "cpu" else {}
-
-    def recipe(size: str, chosen: Sequence[str], found: Mapping[str, Mapping[str, Any]]) -> Recipe:
-        values = {"name": f"{table.name}-{part.slug}", **setting[size]}
-        defaults = {
-            name: {**found.get(name, {}), **setting["methods"].get(name, {})} for name in METHODS
-        }
-        values["compare"] = [
-            {"label": row.label, "methods": _methods([*part.first, *row.methods], defaults)}
-            for row in table.rows
-            if not row.paper or row.paper[index]
-        ]
-        values["metrics"] = values.get("metrics", {}) or {"targets": list(part.targets) or [0.8]}
-        values["metrics"] = values["metrics"] | {"target": values["metrics"]["targets"][0]}
-        values["train"] = values["train"] | {"seeds": list(seeds)}
-        if "local_top5" in part.columns:
-            values["metrics"]["bias_every"] = 1
-        _mark(values["compare"], {*found}, {m["name"] for m in _methods(part.first, {})})
-        return config.override(values, chosen)
-
-    ours = recipe(size, [*part.set, *(part.cpu if scale == "cpu" else ()), *overrides], tuned)
-    theirs = recipe("paper", part.set, {})
+    paper = _recipe(table, index, setting["paper"], setting["methods"], {}, seeds)
+    theirs = override(paper, part.set)
+    if scale == "paper":
+        ours, why = override(paper, [*part.set, *overrides]), ""
+    else:
+        why = _missing(setting["cpu"]["data"], overrides)
+        size = setting["digits" if why else "cpu"]
+        tuned = settings["tuned-on-digits"]
+        values = _recipe(table, index, size, setting["methods"], tuned, seeds)
+        ours = override(values, [*part.set, *part.cpu, *overrides])
     return Scaled(part, ours, [*_shortfall(ours.data), *_changes(theirs, ours)], why)
 
 
-def _mark(variants: Sequence[dict[str, Any]], tuned: set[str], common: set[str]) -> None:
-    """Where the parameters of some methods were searched for, mark whose were and whose not, but
-    for what all have.
+def _recipe(
+    table: PaperTable,
+    index: int,
+    size: Mapping[str, Any],
+    methods: Mapping[str, Mapping[str, Any]],
+    tuned: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+) -> dict[str, Any]:
+    """Make the values of a part's recipe.
+
+    size: data, model and training at one size. methods: parameters of methods in this setting.
+    tuned: those that were searched for.
     """
-    having = [
-        {m["name"] for m in variant["methods"] if METHODS[m["name"]].model_fields} - common
-        for variant in variants
-    ]
-    if any(names & tuned for names in having):
-        for variant, names in zip(variants, having, strict=True):
-            variant |= {"tuned": names <= tuned} if names else {}
+    part = table.parts[index]
+    defaults = {name: {**tuned.get(name, {}), **methods.get(name, {})} for name in METHODS}
+    variants = []
+    for row in table.rows:
+        if not row.paper or row.paper[index]:
+            listed = _methods([*part.first, *row.methods], defaults)
+            variants.append({"label": row.label, "methods": listed})
+    common = {method["name"] for method in _methods(part.first, {})}
+    _mark_tuned(variants, set(tuned), common)
+    metrics = dict(size.get("metrics", {})) or {"targets": list(part.targets) or [0.8]}
+    metrics["target"] = metrics["targets"][0]
+    if "local_top5" in part.columns:
+        metrics["bias_every"] = 1
+    return {
+        "name": f"{table.name}-{part.slug}",
+        **size,
+        "compare": variants,
+        "metrics": metrics,
+        "train": {**size["train"], "seeds": list(seeds)},
+    }
+
+
+def _mark_tuned(variants: Sequence[dict[str, Any]], tuned: set[str], common: set[str]) -> None:
+    """Mark which variants' parameters were searched for, where some were and some were not.
+
+    common: methods that all variants have, which tell none apart.
+    """
+    own = []
+    for variant in variants:
+        names = {m["name"] for m in variant["methods"] if METHODS[m["name"]].model_fields}
+        own.append(names - common)
+    if not any(names & tuned for names in own):
+        return
+    for variant, names in zip(variants, own, strict=True):
+        if names:
+            variant["tuned"] = names <= tuned
 
 
 def _missing(options: Mapping[str, Any], overrides: Sequence[str]) -> str:
-    """Say in which way the files of a data set are not there; nothing if they are. Refuse files
-    that are no use.
+    """Say in which way the files of a data set are not there; nothing if they are.
+
+    Raises InputError for files that are damaged.
     """
-    if any(o.startswith("data.path=") for o in overrides):
-        return ""  # whoever names a place wants those files, or to hear that they are not there
+    if any(text.startswith("data.path=") for text in overrides):
+        return ""  # who names a place wants those files, or to read that they are not there
     try:
         data.DATASETS[options["name"]].load(data.DataOptions(**options))
     except NoFiles as error:
@@ -176,14 +186,14 @@ def _missing(options: Mapping[str, Any], overrides: Sequence[str]) -> str:
 
 def _shortfall(options: data.DataOptions) -> list[str]:
     """Say that the files are not all that is published."""
-    name = data.DATASETS[options.name].files
-    if not name:
+    dataset = data.DATASETS[options.name]
+    if dataset.published is None:
         return []
     try:
-        found = official.shortfall(name, options.path, data.DATASETS[options.name].load(options))
-    except InputError:  # which is told when they are to be trained on
+        missing = dataset.published.shortfall(options.path, dataset.load(options))
+    except InputError:  # which is said when they are to be trained on
         return []
-    return [f"files have {found}"] if found else []
+    return [f"files have {missing}"] if missing else []
 
 
 def _methods(
@@ -195,25 +205,22 @@ def _methods(
 
 def _changes(theirs: Recipe, ours: Recipe) -> list[str]:
     """List what was scaled, in the words of a recipe."""
-    left, right = (
-        r.model_dump(include={"data", "model", "train"}, exclude_none=True) for r in (theirs, ours)
-    )
-    quiet = ("train.seeds", "data.path")
-    found = [
-        f"{key} {_word(b)} (paper {_word(a)})"
-        for key, a, b in differences(left, right)
-        if key not in quiet
-    ]
-    for one, other in zip(theirs.compare, ours.compare, strict=True):
-        for a, b in zip(
-            one.methods, other.methods, strict=True
-        ):  # of which the paper does not say what it used
-            found += [
-                f"{a['name']}.{key} {_word(y)} (default {_word(x)})"
-                for key, x, y in differences(a, b)
-            ]
-    return list(dict.fromkeys(found))
+    sections = {"data", "model", "train"}
+    left, right = (r.model_dump(include=sections, exclude_none=True) for r in (theirs, ours))
+    changes = []
+    for key, paper, here in differences(left, right):
+        if key not in ("train.seeds", "data.path"):
+            changes.append(f"{key} {_plain(here)} (paper {_plain(paper)})")
+    for their_variant, our_variant in zip(theirs.compare, ours.compare, strict=True):
+        pairs = zip(their_variant.methods, our_variant.methods, strict=True)
+        for method, scaled in pairs:  # the paper does not say what it used
+            for key, default, here in differences(method, scaled):
+                name = f"{method['name']}.{key}"
+                changes.append(f"{name} {_plain(here)} (default {_plain(default)})")
+    return list(dict.fromkeys(changes))
 
 
-def _word(value: Any) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+def _plain(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -7,11 +7,12 @@ from html import escape
 from pathlib import Path
 
 from ..report import formats, page
-from ..report.comparison import read
 from ..report.files import beside, export
-from ..report.statistics import luck
-from ..report.tables import few_tests, number
+from ..report.read import read
+from ..report.tables import Table
+from ..report.words import few_tests, number
 from ..report.write import write_page
+from ..run.csv_files import as_csv
 from ..util.files import write
 from .outcome import Outcome
 from .scale import Scaled
@@ -19,38 +20,31 @@ from .table import PaperTable
 
 CLAIMS = "What the paper's text says of the order"
 DIVERGED = "A run that diverged has no figure."
-NOTE = (
-    "{what} agrees if it is on the same side{base} as in the paper, differs if it is on the other, and is undecided "
-    "if the mean difference, paired by seed, is not larger than its standard deviation (in brackets, with "
-    "the number of seeds that go the paper's way). {luck} A star: the 95 % "
-    "confidence interval (Student's t) excludes 0 too."
+VERDICT = (
+    "{what} is ahead or behind if the 95 % confidence interval of the mean difference{base}, paired "
+    "by seed (Student's t), does not contain 0, and undecided otherwise; of rounds, time and size, "
+    "less is ahead. Same sign and opposite sign only say on which side of 0 our mean lies, beside "
+    "the paper's: they decide nothing."
 )
 LEVEL = (
-    "'As good as' (=) is judged by that interval alone: it agrees if all of it lies within 1 point, or within a fifth "
-    "for time and size, and differs if all of it lies outside; few seeds seldom decide it."
+    "'As good as' (=): within, if all of the interval lies within 1 point (a fifth, for time and "
+    "size); outside, if all of it lies beyond; open otherwise."
 )
-LUCK = "Where there is no difference at all, {count} seeds decide all the same in {luck:.0f} % of the rows."
-UNTUNED = " † not tuned: its parameters are the paper's or its authors', the others' were searched for on digits."
+UNTUNED = (
+    " † not tuned: its parameters are the paper's or its authors', the others' were searched for "
+    "on digits."
+)
 
 
 def note(base: str, outcomes: Sequence[Outcome]) -> str:
-    """Say how rows are judged, how sure that is, and what the dagger means if there is one."""
-    count = min(len(outcome.scaled.recipe.train.seeds) for outcome in outcomes)
-    chance = (
-        LUCK.format(count=count, luck=100 * luck(count))
-        if count > 1
-        else "One seed decides nothing."
-    )
-    rows = any(entry.verdict for outcome in outcomes for entry in outcome.entries)
-    orders = [order for outcome in outcomes for order in outcome.orders]
+    """Say how rows are judged, and what the dagger means if there is one."""
+    rows = any(outcome.is_judged for outcome in outcomes)
+    claims = [judged.claim for outcome in outcomes for judged in outcome.claims]
     said = []
-    if rows or orders:
-        said.append(
-            NOTE.format(
-                what="A row" if rows else "An order", base=f" of {base}" * rows, luck=chance
-            )
-        )
-    if any(" = " in order for order in orders):
+    if rows or claims:
+        what = "A row" if rows else "The first of two"
+        said.append(VERDICT.format(what=what, base=f" from {base}" if rows else ""))
+    if any(claim.sign == "=" for claim in claims):
         said.append(LEVEL)
     untuned = UNTUNED if any(outcome.scaled.untuned for outcome in outcomes) else ""
     return " ".join([*said, DIVERGED]) + untuned
@@ -65,7 +59,7 @@ def head(table: PaperTable, parts: Sequence[Scaled]) -> list[str]:
         seeds = scaled.recipe.train.seeds
         changes = "; ".join(scaled.changes) or "nothing"
         why = f" Its files are not there: {scaled.why}." if scaled.why else ""
-        tests = few_tests(scaled.recipe.train.model_dump())
+        tests = few_tests(scaled.recipe.train)
         more = f" {tests[0].upper()}{tests[1:]}." if tests else ""
         lines.append(
             f"{scaled.part.name}, {number(len(seeds), 'seed')}. Scaled: {changes}.{why}{more}"
@@ -73,27 +67,34 @@ def head(table: PaperTable, parts: Sequence[Scaled]) -> list[str]:
     return lines
 
 
-def cells(outcome: Outcome, base: str) -> tuple[list[str], list[list[str]]]:
+def cells(outcome: Outcome, base: str) -> Table:
     """Return a part as header and rows: in every column the paper's figure, then ours."""
     known = any(any(entry.paper) for entry in outcome.entries)
     header = [""]
     for theirs, ours in outcome.titles:
-        header += (
-            [f"{theirs}: paper", "ours" if ours == theirs else f"{ours}: ours"] if known else [ours]
-        )
-    judged = any(entry.verdict for entry in outcome.entries)
+        if known:
+            header.append(f"{theirs}: paper")
+            header.append("ours" if ours == theirs else f"{ours}: ours")
+        else:
+            header.append(ours)
+    if outcome.is_judged:
+        header += [f"{outcome.titles[0][1]} against {base}", "beside the paper"]
     rows = []
     for entry in outcome.entries:
-        pairs = zip(entry.paper, entry.ours, strict=True)
-        row = [entry.label, *(cell for pair in pairs for cell in (pair if known else pair[1:]))]
-        rows.append([*row, entry.verdict] if judged else row)
-    return [*header, f"{outcome.titles[0][1]} against {base}"] if judged else header, rows
+        row = [entry.label]
+        for paper, ours in zip(entry.paper, entry.ours, strict=True):
+            row += [paper, ours] if known else [ours]
+        if outcome.is_judged:
+            judgement = entry.judgement
+            row += ["", ""] if judgement is None else [str(judgement), judgement.direction]
+        rows.append(row)
+    return header, rows
 
 
 def write_all(folder: Path, table: PaperTable, outcomes: Sequence[Outcome]) -> Path:
     """Write table.md, table.csv, table.tex and a page with all curves; return where the page is."""
     write(folder / "table.md", markdown(table, outcomes))
-    write(folder / "table.csv", formats.as_csv(_lines(table, outcomes)))
+    write(folder / "table.csv", as_csv(_lines(table, outcomes)))
     write(folder / "table.tex", "\n".join(_latex(table, outcome) for outcome in outcomes))
     comparisons = read([folder / outcome.scaled.part.slug for outcome in outcomes])
     page = write_page(comparisons, folder / "report.html", html(table, outcomes))
@@ -110,9 +111,9 @@ def markdown(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
             f"## {outcome.scaled.heading}",
             formats.markdown(cells(outcome, table.base)).strip(),
         ]
-        if outcome.orders:
+        if outcome.claims:
             paragraphs.append(
-                "\n".join([f"{CLAIMS}:", "", *(f"- {order}" for order in outcome.orders)])
+                "\n".join([f"{CLAIMS}:", "", *(f"- {claim}" for claim in outcome.claims)])
             )
     return "\n\n".join([*paragraphs, note(table.base, outcomes)]) + "\n"
 
@@ -126,8 +127,10 @@ def html(table: PaperTable, outcomes: Sequence[Outcome]) -> str:
             f"<h2>{escape(outcome.scaled.heading)}</h2>",
             page.table(*cells(outcome, table.base)),
         ]
-        if outcome.orders:
-            parts.append(page.paragraphs([f"{CLAIMS}:"]) + page.bullets(outcome.orders))
+        if outcome.claims:
+            parts.append(
+                page.paragraphs([f"{CLAIMS}:"]) + page.bullets(list(map(str, outcome.claims)))
+            )
     return f"<section>{''.join(parts)}{page.paragraphs([note(table.base, outcomes)], 'note')}</section>"
 
 
@@ -141,23 +144,23 @@ def _lines(table: PaperTable, outcomes: Sequence[Outcome]) -> Iterator[dict[str,
         }
         for entry in outcome.entries:
             for i, (theirs, title) in enumerate(outcome.titles):
-                paper = {"paper's column": theirs, "paper": entry.paper[i]}
-                ours = {
-                    "our column": title,
-                    "ours": entry.ours[i],
-                    "verdict": "" if i else entry.verdict,
-                }
-                yield place | {"row": entry.label} | paper | ours
-        for order in outcome.orders:
-            claim, _, judged = order.rpartition(": ")
-            yield place | {"row": claim, "verdict": judged}
+                line = place | {"row": entry.label}
+                line |= {"paper's column": theirs, "paper": entry.paper[i]}
+                line |= {"our column": title, "ours": entry.ours[i], "verdict": "", "sign": ""}
+                if i == 0 and entry.judgement is not None:
+                    line |= {"verdict": str(entry.judgement), "sign": entry.judgement.direction}
+                yield line
+        for judged in outcome.claims:
+            verdict = {"verdict": str(judged.judgement), "sign": judged.judgement.direction}
+            yield place | {"row": judged.words} | verdict
 
 
 def _latex(table: PaperTable, outcome: Outcome) -> str:
     """Write a part with what was scaled and how it was judged as comments above it."""
     scaled = outcome.scaled
     known = any(any(entry.paper) for entry in outcome.entries)
-    said = [*head(table, [scaled])[1:], *outcome.orders, note(table.base, [outcome])]
-    caption = f"{table.title}, {scaled.part.name}{': the paper and ours' if known else ''} (ours: {scaled.here})."
+    said = [*head(table, [scaled])[1:], *map(str, outcome.claims), note(table.base, [outcome])]
+    both = ": the paper and ours" if known else ""
+    caption = f"{table.title}, {scaled.part.name}{both} (ours: {scaled.here})."
     written = formats.latex(cells(outcome, table.base), caption, f"{table.name}-{scaled.part.slug}")
     return "\n".join([*(f"% {line}" for line in said), written])

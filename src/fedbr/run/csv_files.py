@@ -11,6 +11,8 @@ from typing import Any
 from ..util.files import write
 from .results import Results
 
+Row = dict[str, Any]  # cells by the names of their columns
+
 
 def write_csv(results: Results) -> None:
     """Write runs.csv and rounds.csv into the folder of the results."""
@@ -35,7 +37,7 @@ def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def run_rows(results: Results, folder: str) -> Iterator[dict[str, Any]]:
+def run_rows(results: Results, folder: str) -> Iterator[Row]:
     """Give a line for every run.
 
     folder: what the folder is called, in a column of its own.
@@ -44,7 +46,7 @@ def run_rows(results: Results, folder: str) -> Iterator[dict[str, Any]]:
         split, model = run.record.split, run.record.model
         assert split is not None
         assert model is not None
-        row: dict[str, Any] = {
+        row: Row = {
             "folder": folder,
             "label": run.label,
             "seed": run.seed,
@@ -70,14 +72,14 @@ def run_rows(results: Results, folder: str) -> Iterator[dict[str, Any]]:
         yield row | _prefixed("model", asdict(model))
 
 
-def round_rows(results: Results, folder: str) -> Iterator[dict[str, Any]]:
+def round_rows(results: Results, folder: str) -> Iterator[Row]:
     """Give a line for every round of every run, with what was spent up to it."""
     for run in results.runs:
         seconds = megabytes = 0.0
         for record in run.rounds:
             seconds += record.seconds_train
             megabytes += (record.bytes_up + record.bytes_down) / 1e6
-            row: dict[str, Any] = {
+            row: Row = {
                 "folder": folder,
                 "label": run.label,
                 "seed": run.seed,
@@ -97,13 +99,13 @@ def round_rows(results: Results, folder: str) -> Iterator[dict[str, Any]]:
             yield row | {"seconds_so_far": seconds, "megabytes_so_far": megabytes}
 
 
-def _prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def _prefixed(prefix: str, values: Mapping[str, Any]) -> Row:
     return {f"{prefix}_{name}": value for name, value in values.items()}
 
 
-def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+def _numbers(values: Mapping[str, Any]) -> Row:
     """Return what fits into a cell; a table in a table has its name before those in it."""
-    cells: dict[str, Any] = {}
+    cells: Row = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
             cells |= _prefixed(name, _numbers(value))

@@ -15,6 +15,7 @@ from ..recipe.load import parse_stored
 from ..recipe.schema import Recipe, Variant
 from ..util.errors import InputError
 from ..util.files import dump, read_json, read_toml, write
+from . import diagnosis
 from .environment import environment
 from .results import Accuracy, Results, RunResult, Seconds, Traffic
 from .run_folder import RunFolder
@@ -231,9 +232,7 @@ class ResultFolder(ResultStore):
 
     def _clear(self) -> None:
         """Remove what fedbr wrote, nothing else."""
-        from ..bias.report import clear  # which uses this module
-
-        clear(self.path)
+        diagnosis.clear(self.path)
         for name in WRITTEN:
             (self.path / name).unlink(missing_ok=True)
         for path in (self.path / "runs").glob("*/"):

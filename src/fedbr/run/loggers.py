@@ -1,6 +1,4 @@
-"""Rounds also sent to where people already look: TensorBoard, Weights & Biases, MLflow. Off unless
-asked for.
-"""
+"""Rounds also sent to where people already look: TensorBoard, Weights & Biases, MLflow."""
 
 from __future__ import annotations
 
@@ -11,14 +9,15 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from ..core.records import RoundRecord
 from ..recipe.schema import Recipe
 from ..util.errors import unknown
 from ..util.imports import require
 from .folder import ResultFolder
-
-Line = Mapping[str, Any]
+from .plan import PlannedRun
+from .watch import Watcher
 
 
 class Logger(ABC):
@@ -42,10 +41,8 @@ class TensorBoard(Logger):
     package = "tensorboard"
 
     def __init__(self, recipe: Recipe, label: str, seed: int, folder: Path) -> None:
-        writer = import_module("torch.utils.tensorboard").SummaryWriter
-        self.writer = writer(
-            str(folder / "tensorboard" / ResultFolder(folder, recipe).name(label, seed))
-        )
+        place = folder / "tensorboard" / ResultFolder(folder, recipe).name(label, seed)
+        self.writer = import_module("torch.utils.tensorboard").SummaryWriter(str(place))
 
     def log(self, round: int, numbers: Mapping[str, float]) -> None:
         for name, value in numbers.items():
@@ -62,12 +59,17 @@ class WandB(Logger):
     package = "wandb"
 
     def __init__(self, recipe: Recipe, label: str, seed: int, folder: Path) -> None:
+        place = f"{folder.resolve()}/{label}/{seed}"
+        about = {"label": label, "seed": seed, "methods": _methods(recipe, label)}
         self.run = import_module("wandb").init(
-            project="fedbr", group=recipe.name, name=f"{label}-{seed}", dir=str(folder), resume="allow",
-            id=blake2b(f"{folder.resolve()}/{label}/{seed}".encode(), digest_size=8).hexdigest(),
-            config=recipe.model_dump(exclude={"compare"})
-            | {"label": label, "seed": seed, "methods": _methods(recipe, label)},
-        )  # fmt: skip
+            project="fedbr",
+            group=recipe.name,
+            name=f"{label}-{seed}",
+            id=blake2b(place.encode(), digest_size=8).hexdigest(),
+            dir=str(folder),
+            resume="allow",
+            config=recipe.model_dump(exclude={"compare"}) | about,
+        )
 
     def log(self, round: int, numbers: Mapping[str, float]) -> None:
         self.run.log(dict(numbers), step=round)
@@ -77,9 +79,7 @@ class WandB(Logger):
 
 
 class MLflow(Logger):
-    """A run per variant and seed in the experiment named after the recipe; MLFLOW_TRACKING_URI says
-    where.
-    """
+    """A run per variant and seed in the recipe's experiment; MLFLOW_TRACKING_URI says where."""
 
     package = "mlflow"
 
@@ -111,77 +111,75 @@ def check(names: Sequence[str]) -> None:
         require(package, extra=package, wanted_by=f"--log {name}")
 
 
-class Logging:
-    """Sends every new round to the loggers that were asked for; runs come one after the other."""
+class Logging(Watcher):
+    """Sends every new round to the loggers that were asked for; runs come one after the other.
 
-    def __init__(self, names: Sequence[str], recipe: Recipe, folder: Path, fresh: bool) -> None:
-        self.kinds = [LOGGERS[name] for name in names]
-        self.recipe, self.folder = recipe, folder
-        results = ResultFolder(folder, recipe)
-        self.sent = {  # rounds that an earlier call trained, and sent if it was asked to
-            (variant.label, seed): 0 if fresh else len(results.run(variant, seed).lines())
-            for variant in recipe.compare
-            for seed in recipe.train.seeds
-        }
-        self.now: list[Logger] = []
+    A logger that fails does not end the training: a warning says so, once.
+    """
 
-    def __call__(self, label: str, seed: int, line: Line | None) -> None:
-        if line is None:
-            self.close()
-        elif self.kinds and line["round"] > self.sent[label, seed]:
-            if not self.now:
-                for kind in self.kinds:
-                    with self._at_most_warn(kind):
-                        self.now.append(kind(self.recipe, label, seed, self.folder))
-            for logger in self.now:
-                with self._at_most_warn(type(logger)):
-                    logger.log(line["round"], numbers(line))
+    def __init__(self, names: Sequence[str], recipe: Recipe, folder: Path) -> None:
+        check(names)
+        self._kinds = [LOGGERS[name] for name in names]
+        self._recipe, self._folder = recipe, folder
+        self._open: list[Logger] = []
+        self._sent: dict[int, int] = {}  # of each run, the last round that an earlier call trained
 
-    def close(self) -> None:
-        while self.now:
-            logger = self.now.pop()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def resumed(self, run: PlannedRun, rounds: Sequence[RoundRecord]) -> None:
+        self._sent[id(run)] = rounds[-1].round
+
+    def started(self, run: PlannedRun) -> None:
+        self._close()
+
+    def round_done(self, run: PlannedRun, record: RoundRecord) -> None:
+        if record.round <= self._sent.get(id(run), 0):  # a kill came before its checkpoint
+            return
+        if not self._open:
+            for kind in self._kinds:
+                with self._at_most_warn(kind):
+                    self._open.append(kind(self._recipe, run.label, run.seed, self._folder))
+        for logger in self._open:
+            with self._at_most_warn(type(logger)):
+                logger.log(record.round, numbers(record))
+
+    def finished(self, run: PlannedRun) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        while self._open:
+            logger = self._open.pop()
             with self._at_most_warn(type(logger)):
                 logger.close()
 
     @contextmanager
     def _at_most_warn(self, kind: type[Logger]) -> Iterator[None]:
-        """A logger that fails must not end the training: say so once, and do without it."""
         try:
             yield
         except Exception as error:
-            self.kinds = [k for k in self.kinds if k is not kind]
-            self.now = [logger for logger in self.now if type(logger) is not kind]
-            warnings.warn(
-                f"--log {kind.package}: {error}; the run goes on without it",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            self._kinds = [other for other in self._kinds if other is not kind]
+            self._open = [logger for logger in self._open if type(logger) is not kind]
+            said = f"--log {kind.package}: {error}; the run goes on without it"
+            warnings.warn(said, RuntimeWarning, stacklevel=2)
 
 
-@contextmanager
-def logging(
-    names: Sequence[str], recipe: Recipe, folder: Path, fresh: bool = False
-) -> Iterator[Logging]:
-    """Log until the end, whatever the end is."""
-    check(names)
-    found = Logging(names, recipe, folder, fresh)
-    try:
-        yield found
-    finally:
-        found.close()
+def numbers(record: RoundRecord) -> dict[str, float]:
+    """Return what of a round is a number; one in a table has the table's name before its own."""
+    return _numbers(record.to_json(), "")
 
 
-def numbers(line: Line, prefix: str = "") -> dict[str, float]:
-    """Return what of a round is a number; what is in a table in it has the table's name before its
-    own.
-    """
-    found: dict[str, float] = {}
-    for key, value in line.items():
-        if isinstance(value, dict):
-            found |= numbers(value, f"{prefix}{key}/")
+def _numbers(values: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    flat: dict[str, float] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _numbers(value, f"{prefix}{key}/")
         elif isinstance(value, int | float) and key != "round":
-            found[prefix + key] = value
-    return found
+            flat[prefix + key] = value
+    return flat
 
 
 def _methods(recipe: Recipe, label: str) -> list[dict[str, Any]]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 
 import torch
 
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of malloc.h
 
 
@@ -68,6 +71,24 @@ def end_with_parent() -> None:
         while os.getppid() == began_under:
             time.sleep(1)
     os._exit(1)  # nothing is here that is not on disk too
+
+
+def ending_with_us() -> Callable[[], None] | None:
+    """Return what a program that is not ours does first to end with this process; Linux knows how.
+
+    It is the ``preexec_fn`` of ``subprocess.Popen``. None: this system has no such thing.
+    """
+    if sys.platform != "linux":
+        return None
+    # Both are looked up here: little is safe between fork and exec.
+    us, prctl = os.getpid(), ctypes.CDLL(None).prctl
+
+    def begin() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != us:  # killed before that
+            os._exit(1)
+
+    return begin
 
 
 def usable_cores() -> int:
