@@ -17,8 +17,8 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
-from fedbr.flower import launch
-from fedbr.flower.processes import Processes
+from fedbr.flower import launch, submit
+from fedbr.flower.programs import Programs
 from fedbr.recipe import load as config
 
 from .results import insert, markdown
@@ -28,7 +28,7 @@ MODELS = {"37 MB": [3000, 3000], "0.02 MB": [64]}  # by their layers
 PEOPLE = {  # how to tell the processes of a federation by their command lines
     "flower-superlink": "SuperLink",
     "flwr-serverapp": "server: checks, averages, saves",
-    "fedbr.flower.desk": "nodes: training, and what is around it",
+    "fedbr.flower.daemon": "nodes: training, and what is around it",
     "flwr-clientapp": "nodes: Flower's process for every message",
     "flower-supernode": "nodes: SuperNode",
     "": "others of Flower's",
@@ -74,25 +74,25 @@ def measure(hidden: list[int]) -> tuple[dict[str, list[float]], dict[str, float]
             "compare": [{"label": "FedAvg"}],
         }
     )
-    with tempfile.TemporaryDirectory() as place, Processes(Path(place) / "home") as processes:
+    with tempfile.TemporaryDirectory() as place, Programs(Path(place) / "home") as programs:
         folder, out = Path(place), Path(place) / "out"
-        launch.start_trial(processes, folder, NODES, NODES)
-        launch.submit(
-            processes, folder, recipe, {"out": str(out), "wait": 120.0, "reply-timeout": 600.0}
+        launch.start_trial(programs, folder, NODES, NODES)
+        submit.submit(
+            programs, folder, recipe, {"out": str(out), "wait": 120.0, "reply-timeout": 600.0}
         )
-        spent = watch(processes, out)
+        spent = watch(programs, out)
         return parts_of((out / "flower.log").read_text("utf-8")), spent
 
 
-def watch(processes: Processes, out: Path) -> dict[str, float]:
+def watch(programs: Programs, out: Path) -> dict[str, float]:
     """Wait for the end of the run; return the processor seconds of a round by who spent them, but
     for the first.
     """
     begun: dict[str, float] | None = None
     seen: dict[int, tuple[str, float]] = {}
-    while processes.running[launch.RUN].poll() is None:
-        processes.check(besides=launch.RUN)
-        seen |= processor(processes.home)
+    while programs.running[submit.RUN].poll() is None:
+        programs.check(besides=submit.RUN)
+        seen |= processor(programs.home)
         lines = sum(file.read_bytes().count(b"\n") for file in out.glob("runs/*/metrics.jsonl"))
         if lines >= 1 and begun is None:
             begun = total(seen)
@@ -100,7 +100,7 @@ def watch(processes: Processes, out: Path) -> dict[str, float]:
             break
         time.sleep(0.2)
     assert begun is not None, "the run ended before its first round"
-    processes.running[launch.RUN].wait()
+    programs.running[submit.RUN].wait()
     return {
         name: (seconds - begun.get(name, 0.0)) / (ROUNDS - 1)
         for name, seconds in total(seen).items()

@@ -9,23 +9,25 @@ from dataclasses import replace
 from typing import Any
 
 from fedbr.flower import app as apps
-from fedbr.flower import desk
-from fedbr.flower.messages import Blobs, answer, read_answer
+from fedbr.flower import daemon
+from fedbr.flower.messages import Blobs, pack_answer, unpack_answer
 
 CHANGES = {"nan": lambda v: v * float("nan"), "shape": lambda v: v[:1]}
 honest = apps.reply_here
 
 
 def hostile(blobs: Blobs, config: dict[str, Any]) -> Blobs:
-    header, replies = read_answer(honest(blobs, config))
+    header, replies = unpack_answer(honest(blobs, config))
     change = CHANGES[sys.argv[2]]
     spoiled = [
         {name: {k: change(v) for k, v in s.items()} for name, s in r.payload.items()}
         for r in replies
     ]
-    return answer(header, [replace(r, payload=p) for r, p in zip(replies, spoiled, strict=True)])
+    return pack_answer(
+        header, [replace(r, payload=p) for r, p in zip(replies, spoiled, strict=True)]
+    )
 
 
 if __name__ == "__main__":
     apps.reply_here = hostile
-    desk.main(sys.argv[1])
+    daemon.main(sys.argv[1])

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedbr.flower import launch
-from fedbr.flower.desk import SOCKET
-from fedbr.flower.processes import Processes, free_port
+from fedbr.flower import launch, submit
+from fedbr.flower.daemon import SOCKET
+from fedbr.flower.programs import Programs, free_port
 from fedbr.recipe import load as config
 from fedbr.recipe.overrides import read_variant
 from fedbr.recipe.schema import Recipe
@@ -68,10 +68,10 @@ class Place:
     def __init__(self, folder: Path, keys: Path | None = None) -> None:
         self.folder, self.keys, self.port = folder, keys, free_port()
         self.out = folder / "out"
-        self.processes = Processes(folder / "home")
+        self.programs = Programs(folder / "home")
 
     def superlink(self) -> None:
-        launch.start_superlink(self.processes, self.folder, "127.0.0.1", self.port, self.keys)
+        launch.start_superlink(self.programs, self.folder, "127.0.0.1", self.port, self.keys)
 
     def node(self, number: int, ids: str, keys: Path | None = None, hostile: str = "") -> None:
         config = launch.node_config(ids, "", self.folder / f"state{number}")
@@ -79,19 +79,18 @@ class Place:
         line = launch.node_line(where, config, free_port(), keys or self.keys, f"node-{number}")
         name, log = f"node {number}", self.folder / f"node-{number}.log"
         if not hostile:
-            launch.start_node(self.processes, name, line, log)
+            launch.start_node(self.programs, name, line, log)
             return
-        address = self.processes.room() / "desk"
-        self.processes.start(
-            f"{name} (desk)", [sys.executable, str(HOSTILE), str(address), hostile], log
-        )
+        address = self.programs.private_folder() / "socket"
+        line_of_daemon = [sys.executable, str(HOSTILE), str(address), hostile]
+        self.programs.start(launch.daemon_of(name), line_of_daemon, log)
         until(address.exists)
-        self.processes.start(name, line, log, {SOCKET: str(address)})
+        self.programs.start(name, line, log, {SOCKET: str(address)})
 
     def kill(self, name: str) -> None:
         """Without any warning, with all that it started."""
-        for each in (f"{name} (desk)", name):
-            if (process := self.processes.running.pop(each, None)) is not None:
+        for each in (launch.daemon_of(name), name):
+            if (process := self.programs.running.pop(each, None)) is not None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if name == "the SuperLink":  # whose server holds the result folder until it notices
@@ -99,8 +98,8 @@ class Place:
 
     def run(self, chosen: Recipe, **settings: Any) -> subprocess.Popen[bytes]:
         given = {"out": str(self.out), "wait": 120.0, "reply-timeout": 240.0} | settings
-        launch.submit(self.processes, self.folder, chosen, given)
-        return self.processes.running.pop(launch.RUN)
+        submit.submit(self.programs, self.folder, chosen, given)
+        return self.programs.running.pop(submit.RUN)
 
     def log(self) -> str:
         file = self.out / "flower.log"
@@ -111,7 +110,7 @@ def alive(folder: Path) -> dict[int, str]:
     """Command lines of processes that name a folder, or have Flower's home in it, as all that
     Flower starts.
     """
-    found = {}
+    lines = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
@@ -122,8 +121,8 @@ def alive(folder: Path) -> dict[int, str]:
         except OSError:
             continue
         if known and int(entry.name) != os.getpid():
-            found[int(entry.name)] = line
-    return found
+            lines[int(entry.name)] = line
+    return lines
 
 
 def fedbr(*words: object) -> subprocess.Popen[str]:

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,32 @@ import pytest
 import torch
 from wires import Edit, Wires, three_nodes
 
+import fedbr
+from fedbr.backends import memory
+from fedbr.core.evaluation import RightByClass, Tally
+from fedbr.core.records import RoundRecord
 from fedbr.core.wire import Reply
-from fedbr.flower import states
-from fedbr.flower.messages import ANSWER, Blobs, answer, read_answer
-from fedbr.flower.node import NodeSettings
+from fedbr.flower.audit import audit
+from fedbr.flower.messages import (
+    ANSWER,
+    MODEL,
+    Answer,
+    Blobs,
+    Request,
+    pack_answer,
+    unpack_answer,
+)
+from fedbr.flower.node import NodeSettings, reply_to
 from fedbr.flower.roster import Roster, Settings
 from fedbr.flower.server import serve
-from fedbr.flower.site import _pool
+from fedbr.flower.site import lasting_pool, site_of
+from fedbr.metrics import MeasuredRound
 from fedbr.recipe import load as config
 from fedbr.recipe.overrides import read_variant
 from fedbr.recipe.schema import MetricsConfig, Recipe
-from fedbr.run import loop as experiment
+from fedbr.run.plan import PlannedRun
 from fedbr.util.errors import InputError, RunError
+from training import Calls, train_recipe
 
 PROMISED = ["fedavg", "fedbr", "scaffold", "moon", "mixup+fedbr+fedcm"]
 QUICK = Settings(reply_timeout=30, wait=0.2, min_share=0.5)
@@ -67,17 +82,19 @@ def log(folder: Path) -> str:
 @pytest.mark.parametrize("variant", PROMISED)
 def test_nodes_give_the_bits_of_the_simulator(tmp_path: Path, variant: str) -> None:
     chosen = recipe(variant)
-    here = experiment.run(chosen, tmp_path / "here")
+    here = train_recipe(chosen, tmp_path / "here")
     there = serve(Wires(three_nodes(tmp_path)), chosen, tmp_path / "there", QUICK)
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
-    for key in ("accuracy", "bytes", "split", "model", "rounds_to"):
-        assert there["runs"][0][key] == here["runs"][0][key]
+    (one,), (other,) = there.runs, here.runs
+    for key in ("accuracy", "bytes", "rounds_to"):
+        assert getattr(one, key) == getattr(other, key)
+    assert (one.record.split, one.record.model) == (other.record.split, other.record.model)
     assert not list(tmp_path.glob("node*/*")), "a finished run leaves nothing on the nodes"
 
 
 def test_many_clients_of_a_node_train_as_blocks(tmp_path: Path) -> None:
     chosen = recipe("scaffold", clients_at_once=3, clients_per_round=6)
-    experiment.run(chosen, tmp_path / "here")
+    train_recipe(chosen, tmp_path / "here")
     wires = Wires(three_nodes(tmp_path, (0, 1, 2), (3, 4, 5)))
     serve(wires, chosen, tmp_path / "there", QUICK)
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
@@ -92,7 +109,7 @@ def test_a_node_with_all_clients_groups_them_as_the_simulator_does(
 ) -> None:
     """Six clients train as three and three, not as many as fit and a rest."""
     chosen = recipe("scaffold", clients_at_once=clients_at_once, clients_per_round=6)
-    experiment.run(chosen, tmp_path / "here")
+    train_recipe(chosen, tmp_path / "here")
     serve(Wires(three_nodes(tmp_path, (0, 1, 2, 3, 4, 5))), chosen, tmp_path / "there", QUICK)
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
 
@@ -101,11 +118,11 @@ def hostile(change: Callable[[Reply], Reply], client: int = 2) -> Edit:
     """Replace one client's replies."""
 
     def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
-        found = honest()
-        header, replies = read_answer(found)
+        honestly = honest()
+        header, replies = unpack_answer(honestly)
         if kind != "train" or client not in [r.client for r in replies]:
-            return found
-        return answer(header, [change(r) if r.client == client else r for r in replies])
+            return honestly
+        return pack_answer(header, [change(r) if r.client == client else r for r in replies])
 
     return edit
 
@@ -196,12 +213,12 @@ def test_garbage_loses_a_node_for_the_round_only(tmp_path: Path, garbage: bytes 
     assert "makes no sense" in log(tmp_path / "o")
 
 
-def told(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Edit:
+def introducing(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Edit:
     """Replace what the second node says of itself."""
 
     def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
-        header, replies = read_answer(honest())
-        return answer(change(header) if node == 101 and "facts" in header else header, replies)
+        header, replies = unpack_answer(honest())
+        return pack_answer(change(header) if node == 101 and "facts" in header else header, replies)
 
     return edit
 
@@ -229,7 +246,7 @@ def test_a_node_that_says_strange_things_of_itself_is_left_out(
     tmp_path: Path, change: Callable[[dict[str, Any]], dict[str, Any]], reason: str
 ) -> None:
     serve(
-        Wires(three_nodes(tmp_path), told(change)),
+        Wires(three_nodes(tmp_path), introducing(change)),
         recipe("fedavg", rounds=1),
         tmp_path / "o",
         QUICK,
@@ -241,11 +258,11 @@ def test_a_node_that_says_strange_things_of_itself_is_left_out(
 def test_a_node_cannot_write_lines_of_its_own_into_the_log(tmp_path: Path) -> None:
     def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
         forged = {"failed": {"2": "x\n2026 ERROR forged \x1b[31m" + "y" * 10**5}}
-        header, replies = read_answer(honest())
+        header, replies = unpack_answer(honest())
         return (
-            answer(header | forged, [])
+            pack_answer(header | forged, [])
             if kind == "train" and node == 101
-            else answer(header, replies)
+            else pack_answer(header, replies)
         )
 
     serve(Wires(three_nodes(tmp_path), edit), recipe("fedavg", rounds=1), tmp_path / "o", QUICK)
@@ -269,9 +286,9 @@ def test_a_new_node_that_is_silent_holds_nobody_up() -> None:
             return {}
 
     settings = Settings(wait=300)
-    roster = Roster(Silent(), settings, {"version": "1"})
+    roster = Roster(Silent(), settings, recipe("fedavg"))
     roster.wait([], 0, patient=False)
-    Roster(Silent(), settings, {"version": "1"}).refresh()
+    Roster(Silent(), settings, recipe("fedavg")).refresh()
     assert asked == [30.0, 300.0]
 
 
@@ -279,16 +296,16 @@ def test_a_duplicate_and_a_late_reply_are_dropped(tmp_path: Path) -> None:
     old: list[Blobs] = []
 
     def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
-        found = honest()
+        honestly = honest()
         if kind != "train":
-            return found
-        header, replies = read_answer(found)
+            return honestly
+        header, replies = unpack_answer(honestly)
         if node == 100:
-            return answer(header, [*replies, *replies])
+            return pack_answer(header, [*replies, *replies])
         if node == 101:
-            old.append(found)
+            old.append(honestly)
             return old[0]  # for ever the first round's
-        return found
+        return honestly
 
     serve(
         Wires(three_nodes(tmp_path), edit),
@@ -309,11 +326,11 @@ def test_a_node_that_dies_comes_back_with_its_memory(tmp_path: Path) -> None:
     seen: list[int] = []
 
     def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs | None:
-        found = honest()
+        honestly = honest()
         if kind == "train" and node == 101:
             seen.append(1)
-            return None if len(seen) == 2 else found
-        return found
+            return None if len(seen) == 2 else honestly
+        return honestly
 
     serve(Wires(three_nodes(tmp_path), edit), chosen, tmp_path / "o", QUICK)
     assert [len(c) for c in clients(tmp_path / "o")] == [6, 4, 6, 6]
@@ -324,12 +341,12 @@ def test_a_node_that_comes_back_under_another_number_is_found(tmp_path: Path) ->
     nodes = three_nodes(tmp_path)
     wires = Wires(nodes)
 
-    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
-        if line and line["round"] == 1:
+    def seen(run: PlannedRun, record: RoundRecord) -> None:
+        if record.round == 1:
             wires.sites[205] = wires.sites.pop(101)
 
-    serve(wires, recipe("moon", clients_per_round=6), tmp_path / "o", QUICK, watch=watch)
-    experiment.run(recipe("moon", clients_per_round=6), tmp_path / "here")
+    serve(wires, recipe("moon", clients_per_round=6), tmp_path / "o", QUICK, watch=Calls(seen))
+    train_recipe(recipe("moon", clients_per_round=6), tmp_path / "here")
     assert weights(tmp_path / "o") == weights(tmp_path / "here")
     assert "clients 2-3: their node is gone" in log(tmp_path / "o")
 
@@ -338,14 +355,14 @@ def test_lost_memory_is_never_replaced_silently(tmp_path: Path) -> None:
     nodes = three_nodes(tmp_path)
     wires = Wires(nodes)
 
-    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
-        if line and line["round"] == 1:
+    def seen(run: PlannedRun, record: RoundRecord) -> None:
+        if record.round == 1:
             for file in (tmp_path / "node1").rglob("client-2.*"):
                 file.write_bytes(file.read_bytes()[:100])
-        if line and line["round"] == 2:
+        if record.round == 2:
             wires.sites[101] = NodeSettings((2, 3), state_dir=tmp_path / "node1", start_anew=True)
 
-    serve(wires, recipe("scaffold", clients_per_round=6), tmp_path / "o", QUICK, watch=watch)
+    serve(wires, recipe("scaffold", clients_per_round=6), tmp_path / "o", QUICK, watch=Calls(seen))
     assert [len(c) for c in clients(tmp_path / "o")] == [6, 5, 6]
     assert (
         "client 2: not used: trained in round 1, but what it remembers is not on this node's disk"
@@ -356,7 +373,7 @@ def test_lost_memory_is_never_replaced_silently(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_and_costs_one_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = states.write
+    write = memory.write
 
     def full(path: Path, content: bytes) -> None:
         if "node1" in str(path):
@@ -364,7 +381,7 @@ def test_a_full_disk_is_told_and_costs_one_site(
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         write(path, content)
 
-    monkeypatch.setattr(states, "write", full)
+    monkeypatch.setattr(memory, "write", full)
     serve(
         Wires(three_nodes(tmp_path)), recipe("scaffold", clients_per_round=6), tmp_path / "o", QUICK
     )
@@ -376,39 +393,42 @@ def test_a_full_disk_is_told_and_costs_one_site(
 def test_a_site_is_back_as_soon_as_its_disk_has_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, full = states.write, [True]
+    write, full = memory.write, [True]
 
     def scarce(path: Path, content: bytes) -> None:
         if "node1" in str(path) and full:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         write(path, content)
 
-    monkeypatch.setattr(states, "write", scarce)
+    monkeypatch.setattr(memory, "write", scarce)
     serve(
-        Wires(three_nodes(tmp_path)), recipe("scaffold", clients_per_round=6), tmp_path / "o", QUICK,
-        watch=lambda label, seed, line: full.clear() if line and line["round"] == 1 else None,
-    )  # fmt: skip
+        Wires(three_nodes(tmp_path)),
+        recipe("scaffold", clients_per_round=6),
+        tmp_path / "o",
+        QUICK,
+        watch=Calls(lambda run, record: full.clear() if record.round == 1 else None),
+    )
     assert [len(c) for c in clients(tmp_path / "o")] == [4, 6, 6]
 
 
 def test_workers_of_a_node_change_no_bit_and_are_replaced_when_one_dies(tmp_path: Path) -> None:
     chosen = recipe("scaffold", clients_per_round=6)
-    experiment.run(chosen, tmp_path / "here")
+    train_recipe(chosen, tmp_path / "here")
     nodes = {100: NodeSettings((0, 1, 2, 3, 4, 5), state_dir=tmp_path / "n", workers=2)}
     serve(Wires(nodes), chosen, tmp_path / "there", QUICK)
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
-    crew = _pool(2)
+    pool = lasting_pool(2)
 
-    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
-        if line and line["round"] == 1:
-            crew.processes[0].kill()
+    def seen(run: PlannedRun, record: RoundRecord) -> None:
+        if record.round == 1:
+            pool.processes[0].kill()
 
-    serve(Wires(nodes), chosen, tmp_path / "again", QUICK, watch=watch)
+    serve(Wires(nodes), chosen, tmp_path / "again", QUICK, watch=Calls(seen))
     assert weights(tmp_path / "again") == weights(tmp_path / "here"), "the node was asked again"
     assert "a worker process was killed by signal 9" in log(tmp_path / "again")
-    assert _pool(2) is not crew
-    _pool(2).close()
-    _pool.cache_clear()
+    assert lasting_pool(2) is not pool
+    lasting_pool(2).close()
+    lasting_pool.cache_clear()
 
 
 def test_the_server_goes_on_from_its_last_round(tmp_path: Path) -> None:
@@ -416,19 +436,19 @@ def test_the_server_goes_on_from_its_last_round(tmp_path: Path) -> None:
     where it began.
     """
     chosen = recipe("scaffold", rounds=5, clients_per_round=6)
-    experiment.run(chosen, tmp_path / "here")
+    train_recipe(chosen, tmp_path / "here")
     rounds: list[int] = []
 
     class Killed(BaseException):
         pass
 
     def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
-        found = honest()
+        honestly = honest()
         if kind == "train":
-            rounds.append(read_answer(found)[0]["round"])
+            rounds.append(unpack_answer(honestly)[0]["round"])
             if len(rounds) in (5, 12):  # within the second round; after all nodes trained the third
                 raise Killed
-        return found
+        return honestly
 
     wires = Wires(three_nodes(tmp_path), edit)
     for _ in range(2):
@@ -436,7 +456,7 @@ def test_the_server_goes_on_from_its_last_round(tmp_path: Path) -> None:
             serve(wires, chosen, tmp_path / "o", QUICK)
     serve(wires, chosen, tmp_path / "o", QUICK)
     assert weights(tmp_path / "o") == weights(tmp_path / "here")
-    assert serve(wires, chosen, tmp_path / "o", QUICK)["runs"][0]["finished"]
+    assert serve(wires, chosen, tmp_path / "o", QUICK).runs[0].finished
 
 
 def test_missing_sites_are_named(tmp_path: Path) -> None:
@@ -500,18 +520,18 @@ def test_sites_train_and_test_on_their_own_samples(tmp_path: Path) -> None:
     of them.
     """
     nodes = own_sites(tmp_path)
-    experiment.run(
-        own_recipe(path=str(tmp_path / "pooled.npz"), partition="domains"), tmp_path / "here"
-    )
+    alike = own_recipe(path=str(tmp_path / "pooled.npz"), partition="domains")
+    pooled = train_recipe(alike, tmp_path / "here")
     wires = Wires(nodes)
-    there = serve(wires, own_recipe(clients=3), tmp_path / "there", QUICK)["runs"][0]
+    there = serve(wires, own_recipe(clients=3), tmp_path / "there", QUICK).runs[0]
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
-    here = json.loads((tmp_path / "here" / "results.json").read_text())["runs"][0]
-    assert there["accuracy"]["final"] == pytest.approx(
-        here["accuracy"]["final"]
-    )  # sites of one size
-    assert there["split"]["sizes"] == here["split"]["sizes"]
-    assert there["split"]["effective_classes"] == here["split"]["effective_classes"]
+    (here,) = pooled.runs
+    accuracy = pytest.approx(here.accuracy.final)  # sites of one size
+    assert there.accuracy.final == accuracy
+    assert there.record.split is not None
+    assert here.record.split is not None
+    assert there.record.split.sizes == here.record.split.sizes
+    assert there.record.split.effective_classes == here.record.split.effective_classes
 
 
 def accuracies(folder: Path) -> list[dict[str, Any]]:
@@ -539,6 +559,76 @@ def test_a_site_that_was_never_tested_does_not_count_as_wrong(tmp_path: Path) ->
     )
 
 
+class Margin(Tally):
+    """Sum of the largest logits, and how many there are."""
+
+    name = "margin"
+
+    def size(self, classes: int) -> int:
+        return 2
+
+    def count(self, truth: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        largest = logits.double().amax(dim=-1)
+        return torch.stack([largest.sum(), torch.ones_like(largest).sum()])
+
+
+class MeanMargin(fedbr.Metric):
+    """How large the largest logit is."""
+
+    name = "mean-margin"
+    adds_up = "sums of logits and counts are added over sites"
+
+    def tallies(self, own_tests: bool) -> list[Tally]:
+        return [Margin(), RightByClass()]
+
+    def per_round(self, measured: MeasuredRound) -> dict[str, Any]:
+        if measured.tested is None:
+            return {"margin": None, "right": None}
+        tests = measured.tested.counts[0].values()
+        margin = sum(counts["margin"] for counts in tests)
+        right = sum(counts["right-by-class"] for counts in tests)
+        return {"margin": float(margin[0] / margin[1]), "right": right.tolist()}
+
+
+def test_a_metric_from_outside_adds_up_over_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sums are those of the simulator on the pooled samples; nothing else is counted."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    metrics = MetricsConfig(extra=[f"{__name__}:MeanMargin"])
+    nodes = own_sites(tmp_path)
+    path = str(tmp_path / "pooled.npz")
+    # As in a federation, everybody is tested on the same samples, of which each site has a third.
+    alike = own_recipe(path=path, partition="domains").model_copy(update={"metrics": metrics})
+    (here,) = train_recipe(alike, tmp_path / "here").runs
+    chosen = own_recipe(clients=3).model_copy(update={"metrics": metrics})
+    wires = Wires(nodes)
+    (there,) = serve(wires, chosen, tmp_path / "there", QUICK).runs
+    for one, other in zip(there.rounds, here.rounds, strict=True):
+        assert one.extra["margin"] == pytest.approx(other.extra["margin"], rel=1e-12)
+        assert one.extra["right"] == other.extra["right"]
+    (audited,) = (audit(chosen, v, nodes[100].data) for v in chosen.compare)
+    sent = {item.what: item.bytes for item in audited.items if item.when == "each test"}
+    assert sent == {"counts": 8, "margin": 16, "right-by-class": 8 * 3}
+    node, _, blobs = next(sent for sent in wires.sent if sent[1] == "evaluate")
+    request = replace(Request.read(blobs), tallies=("pairs",))
+    model = {MODEL: blobs[MODEL]}
+    refused = Answer.read(reply_to(request.write(model), nodes[node], site_of(nodes[node])))
+    assert refused.error == "the metrics of the recipe do not count 'pairs'"
+
+
+def test_counts_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
+    def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs:
+        header, replies = unpack_answer(honest())
+        if kind == "evaluate" and node == 101:
+            header["counts"] = [[10**6] for _ in header["counts"]]
+        return pack_answer(header, replies)
+
+    serve(Wires(own_sites(tmp_path), edit), own_recipe(clients=3), tmp_path / "o", QUICK)
+    assert all(line["accuracy_clients"][1] is None for line in accuracies(tmp_path / "o"))
+    assert "its counts cannot be right" in log(tmp_path / "o")
+
+
 def test_nobody_who_can_test_ends_the_run_with_a_reason(tmp_path: Path) -> None:
     def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs | str:
         return "broken" if kind == "evaluate" else honest()
@@ -551,7 +641,7 @@ def test_bias_is_measured_where_the_server_has_test_samples_and_refused_elsewher
     tmp_path: Path,
 ) -> None:
     chosen = recipe("fedavg").model_copy(update={"metrics": MetricsConfig(bias_every=1)})
-    experiment.run(chosen, tmp_path / "here")
+    train_recipe(chosen, tmp_path / "here")
     serve(Wires(three_nodes(tmp_path)), chosen, tmp_path / "there", QUICK)
     here, there = (accuracies(tmp_path / name) for name in ("here", "there"))
     assert [line["bias"] for line in there] == [line["bias"] for line in here]
@@ -575,11 +665,11 @@ def test_bias_is_measured_where_the_server_has_test_samples_and_refused_elsewher
 def test_samples_that_change_during_a_run_are_noticed(tmp_path: Path) -> None:
     nodes = own_sites(tmp_path)
 
-    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
-        if line and line["round"] == 1:
+    def seen(run: PlannedRun, record: RoundRecord) -> None:
+        if record.round == 1:
             Path(nodes[101].data).write_bytes((tmp_path / "site2.npz").read_bytes())
 
-    serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=watch)
+    serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=Calls(seen))
     assert clients(tmp_path / "o") == [[0, 1, 2], [0, 2], [0, 2]]
     assert "client 1: not used: data: other samples than when" in log(tmp_path / "o")
     assert "client 1 has other samples than when the run began" in log(tmp_path / "o")
@@ -588,12 +678,12 @@ def test_samples_that_change_during_a_run_are_noticed(tmp_path: Path) -> None:
 def test_a_site_with_damaged_data_is_named_and_left_out(tmp_path: Path) -> None:
     nodes = own_sites(tmp_path)
 
-    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
-        if line and line["round"] == 1:
+    def seen(run: PlannedRun, record: RoundRecord) -> None:
+        if record.round == 1:
             file = Path(nodes[101].data)
             file.write_bytes(file.read_bytes()[:2000])
 
-    serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=watch)
+    serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=Calls(seen))
     assert clients(tmp_path / "o") == [[0, 1, 2], [0, 2], [0, 2]]
     assert "client 1: not used" in log(tmp_path / "o")
     assert "not an .npz of plain arrays" in log(tmp_path / "o")
@@ -605,12 +695,12 @@ def test_a_site_with_other_samples_than_at_the_start_is_refused(tmp_path: Path) 
     class Stop(BaseException):
         pass
 
-    def watch(label: str, seed: int, line: dict[str, Any] | None) -> None:
-        if line and line["round"] == 1:
+    def seen(run: PlannedRun, record: RoundRecord) -> None:
+        if record.round == 1:
             raise Stop
 
     with pytest.raises(Stop):
-        serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=watch)
+        serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=Calls(seen))
     nodes[101] = NodeSettings((1,), str(tmp_path / "site2.npz"), tmp_path / "node1")
     serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK)
     assert clients(tmp_path / "o") == [[0, 1, 2], [0, 2], [0, 2]]

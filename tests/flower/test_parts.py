@@ -6,7 +6,9 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,24 +18,33 @@ import torch
 import fedbr
 from fedbr.backends.serial import SerialBackend
 from fedbr.cli.app import call
+from fedbr.core.evaluation import TestPlan
+from fedbr.core.records import RoundRecord
+from fedbr.core.round import play_round
 from fedbr.core.server import Server
 from fedbr.core.wire import Reply
-from fedbr.flower import desk
+from fedbr.flower import daemon
 from fedbr.flower.app_dir import write_app
 from fedbr.flower.audit import audit
-from fedbr.flower.launch import check_address, node_config, workshop
-from fedbr.flower.messages import answer, ranges, read_answer
+from fedbr.flower.facts import ClientFacts, Common, SiteFacts, in_common
+from fedbr.flower.launch import check_address, node_config
+from fedbr.flower.messages import Answer, Assignment, Request, ranges
+from fedbr.flower.node_files import NodeFiles
+from fedbr.flower.programs import Programs
 from fedbr.flower.rehearsal import Rehearsal, rehearse
 from fedbr.flower.settings import RUN, node_settings, read_ids, run_settings
-from fedbr.flower.sites import in_common, well_formed
-from fedbr.flower.states import StateFiles
+from fedbr.flower.submit import RUN as RUN_NAME
+from fedbr.flower.submit import follow, programs_in
 from fedbr.flower.validate import objection
 from fedbr.methods import METHODS, build
 from fedbr.models import build as build_model
 from fedbr.recipe import load as config
 from fedbr.recipe.schema import TrainConfig
+from fedbr.run.plan import Experiment, PlannedRun
 from fedbr.run.setup import assemble
-from fedbr.util.errors import InputError
+from fedbr.run.watch import Watcher
+from fedbr.util.errors import InputError, RunError
+from training import train_recipe
 
 VARIANTS = [
     *(name for name in METHODS if name != "local"),
@@ -61,22 +72,34 @@ def test_a_rehearsal_knows_what_every_method_sends(
         TrainConfig(local_steps=2, batch_size=4, dtype="float64"),
         1,
     )
-    seen, server = rehearse(setup), Server(setup)
-    real = SerialBackend(setup, federation.train, [], 2)
-    for when in (0, 1):
-        replies = real.run(server.contribute_tasks(when, range(6)))
-        assert [objection(reply, "contribute", seen) for reply in replies] == [None] * len(replies)
-        server.absorb_contributions(when, replies)
-    replies = real.run(server.train_tasks(1, range(6)))
-    assert [objection(reply, "train", seen) for reply in replies] == [None] * 6
+    expected, server = rehearse(setup), Server(setup)
+    real = SerialBackend(setup, federation.train, TestPlan.nothing(), 2)
+    played = play_round(server, real, 1, range(6), everybody=range(6))
+    for replies in played.contributions.values():
+        refused = [objection(reply, "contribute", expected) for reply in replies]
+        assert refused == [None] * len(replies)
+    assert [objection(reply, "train", expected) for reply in played.replies] == [None] * 6
 
 
 def test_answers_carry_replies_and_refuse_nonsense() -> None:
     reply = Reply(3, 10, {"model": {"w": torch.arange(3.0)}}, {"loss": 0.5})
-    header, (found,) = read_answer(answer({"round": 2}, [reply]))
-    assert header == {"round": 2}
-    assert (found.client, found.num_examples, found.metrics) == (3, 10, {"loss": 0.5})
-    assert torch.equal(found.payload["model"]["w"], reply.payload["model"]["w"])
+    answer = Answer((3, 4), round=2, failed={4: "no"}, held=frozenset("a"), replies=[reply])
+    again = Answer.read(answer.write())
+    (same,) = again.replies
+    assert (again.clients, again.round, again.failed, again.held) == ((3, 4), 2, {4: "no"}, {"a"})
+    assert (same.client, same.num_examples, same.metrics) == (3, 10, {"loss": 0.5})
+    assert torch.equal(same.payload["model"]["w"], reply.payload["model"]["w"])
+    assert Answer.read("no answer in time").error == "no answer in time"
+    assert "makes no sense" in (Answer.read({"answer": b"nonsense"}).error or "")
+
+
+def test_requests_are_read_as_they_are_written() -> None:
+    recipe = config.load("digits", [], ["scaffold"])
+    common = Common((1, 8, 8), "float32", ("cat", "dog"))
+    run = Assignment("abc", variant=0, seed=3, block_size=4, clients=2, common=common)
+    request = Request("train", recipe, run, "c0ffee", 5, {0: 4, 1: 0}, ("x",), (), ("right",))
+    assert Request.read(request.write({"payload": b""})) == request
+    assert Request.read(Request("who", recipe).write()) == Request("who", recipe)
 
 
 @pytest.mark.parametrize(
@@ -97,11 +120,15 @@ def test_strange_ids_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        ({"min-share": 1.5}, "min-share"), ({"wait": 0}, "wait"), ({"reply-timeout": "soon"}, "reply-timeout"),
-        ({"fresh": "yes"}, "fresh"), ({"recipe": "no\nrecipe"}, "not TOML"), ({"rounds": 3}, "run config"),
+        ({"min-share": 1.5}, "min-share"),
+        ({"wait": 0}, "wait"),
+        ({"reply-timeout": "soon"}, "reply-timeout"),
+        ({"fresh": "yes"}, "fresh"),
+        ({"recipe": "no\nrecipe"}, "not TOML"),
+        ({"rounds": 3}, "run config"),
         ({"set": "train.rounds=0"}, "train.rounds"),
     ],
-)  # fmt: skip
+)
 def test_a_strange_run_config_is_refused_in_one_line(given: dict[str, Any], word: str) -> None:
     with pytest.raises(InputError, match=word) as error:
         run_settings(given)
@@ -123,7 +150,7 @@ def test_node_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_states_keep_the_round_they_started_from(tmp_path: Path) -> None:
-    files = StateFiles(tmp_path, "abc")
+    files = NodeFiles(tmp_path / "abc")
     state = {"m": {"x": torch.arange(4)}}
     for round, before in ((1, 0), (2, 1), (3, 2), (4, 2)):
         files.save(7, round, state, before)
@@ -138,15 +165,11 @@ def test_states_keep_the_round_they_started_from(tmp_path: Path) -> None:
 
 
 def test_sites_that_do_not_fit_together_are_refused() -> None:
-    one = {"shape": [1, 8, 8], "dtype": "uint8", "classes": ["2", "10"]}
-    assert in_common({0: one, 1: one | {"classes": ["cat", "1"]}})["classes"] == [
-        "1",
-        "2",
-        "10",
-        "cat",
-    ]
+    one = Common((1, 8, 8), "uint8", ("2", "10"))
+    other = Common((1, 8, 8), "uint8", ("cat", "1"))
+    assert in_common({0: one, 1: other}).classes == ("1", "2", "10", "cat")
     with pytest.raises(InputError, match=r"client 1: samples of shape \[3, 8, 8\]"):
-        in_common({0: one, 1: one | {"shape": [3, 8, 8]}})
+        in_common({0: one, 1: Common((3, 8, 8), "uint8", ("2",))})
 
 
 def test_the_app_is_one_file_that_holds_the_recipe(tmp_path: Path) -> None:
@@ -157,7 +180,7 @@ def test_the_app_is_one_file_that_holds_the_recipe(tmp_path: Path) -> None:
     assert run_settings(written).recipe == recipe
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "pyproject.toml").write_text("[project]\n")
-    with pytest.raises(InputError, match="somebody else"):
+    with pytest.raises(InputError, match="not created by fedbr"):
         write_app(tmp_path / "mine", recipe)
 
 
@@ -186,18 +209,20 @@ def test_a_process_that_stays_answers_and_its_death_is_no_loss(
 ) -> None:
     pytest.importorskip("flwr", reason="pip install 'fedbr[flower]'")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(desk.SOCKET, "s")
-    process = subprocess.Popen([sys.executable, "-m", "fedbr.flower.desk", "s"])
+    monkeypatch.setenv(daemon.SOCKET, "s")
+    process = subprocess.Popen([sys.executable, "-m", "fedbr.flower.daemon", "s"])
     try:
         while not Path("s").exists():
             assert process.poll() is None
-        header, _ = read_answer(desk.at_desk({"ask": b"nonsense"}, {"ids": "3"}, dict))
-        assert header["clients"] == [3]
-        assert "error" in header
+        blobs = daemon.reply_in_daemon({"request": b"nonsense"}, {"ids": "3"}, dict)
+        answer = Answer.read(blobs)
+        assert answer.clients == (3,)
+        assert answer.error is not None
     finally:
         process.kill()
         process.wait()
-    assert desk.at_desk({"ask": b""}, {}, lambda: {"answer": b"here"}) == {"answer": b"here"}
+    here = {"answer": b"here"}
+    assert daemon.reply_in_daemon({"request": b""}, {}, lambda: here) == here
 
 
 def test_keys_are_made_once_and_kept_secret(tmp_path: Path) -> None:
@@ -245,12 +270,13 @@ def test_the_command_line(
 
 
 def test_the_core_works_without_flower(tmp_path: Path) -> None:
-    """With flwr and what comes with it out of reach, all but its own commands is imported and runs."""
+    """With flwr out of reach, all but its own commands is imported and runs."""
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['flwr', 'cryptography']))\n"
         "import fedbr.flower.server, fedbr.flower.site, fedbr.flower.launch\n"
         "from fedbr.cli.app import call\n"
-        "run = 'run digits --methods fedbr --workers 1 --out o --set train.rounds=1 train.local_steps=1 fedbr.lazy=4'\n"
+        "run = 'run digits --methods fedbr --workers 1 --out o --set train.rounds=1 '\n"
+        "run += 'train.local_steps=1 fedbr.lazy=4'\n"
         "assert call(run.split()) == 0\n"
         "assert call(['flower', 'audit', 'digits']) == 0\n"
         "assert call(['flower', 'keys', 'k']) == 2"
@@ -259,10 +285,10 @@ def test_the_core_works_without_flower(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert (
-        done.stderr
-        == "fedbr: fedbr flower: cryptography is not installed; pip install 'fedbr[flower]'\n"
-    )
+    missing = "fedbr: fedbr flower: cryptography is not installed; pip install 'fedbr[flower]'"
+    progress, last = done.stderr.splitlines()
+    assert progress.startswith("FedBR: 1 of 1 rounds")
+    assert last == missing
 
 
 @pytest.mark.skipif(
@@ -270,8 +296,8 @@ def test_the_core_works_without_flower(tmp_path: Path) -> None:
 )
 def test_what_is_started_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from fedbr.flower.processes import Processes\n"
-        "own = Processes(Path('home'))\n"
+        "import sys, time; from pathlib import Path; from fedbr.flower.programs import Programs\n"
+        "own = Programs(Path('home'))\n"
         "own.start('it', [sys.executable, '-c', 'import time; time.sleep(600)'], Path('log'))\n"
         "print(own.running['it'].pid, flush=True); time.sleep(600)"
     )
@@ -298,7 +324,7 @@ def test_a_trial_leaves_what_clients_remember_and_the_logs(tmp_path: Path) -> No
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    with workshop(tmp_path):
+    with programs_in(tmp_path):
         pass
     assert sorted(file.name for file in tmp_path.rglob("*") if file.is_file()) == [
         "client-0.1",
@@ -306,40 +332,88 @@ def test_a_trial_leaves_what_clients_remember_and_the_logs(tmp_path: Path) -> No
     ]
 
 
+class Seen(Watcher):
+    """Writes down what a watcher is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, int]] = []
+
+    def planned(self, runs: Sequence[PlannedRun]) -> None:
+        self.events.append(("planned", len(runs)))
+
+    def resumed(self, run: PlannedRun, rounds: Sequence[RoundRecord]) -> None:
+        self.events.append(("resumed", len(rounds)))
+
+    def started(self, run: PlannedRun) -> None:
+        self.events.append(("started", run.seed))
+
+    def round_done(self, run: PlannedRun, record: RoundRecord) -> None:
+        self.events.append(("round", record.round))
+
+    def finished(self, run: PlannedRun) -> None:
+        self.events.append(("finished", run.seed))
+
+
+def test_rounds_of_another_process_are_seen_as_they_appear(tmp_path: Path) -> None:
+    small = ["train.rounds=2", "train.local_steps=1", "train.seeds=0,1"]
+    recipe = config.load("digits", small, ["fedavg"])
+    train_recipe(config.load("digits", [*small, "train.seeds=0"], ["fedavg"]), tmp_path / "out")
+
+    class Submitted(Programs):
+        """A run that trains when somebody looks, and is over."""
+
+        def poll(self) -> int:
+            train_recipe(recipe, tmp_path / "out")
+            return 0
+
+        def stop(self, name: str) -> None: ...
+
+    programs = Submitted(tmp_path)
+    process: Any = SimpleNamespace(poll=programs.poll, returncode=0)
+    programs.running[RUN_NAME] = process
+    programs.logs[RUN_NAME] = tmp_path / "run.log"
+    (tmp_path / "run.log").write_text("Successfully started run 17")
+    seen = Seen()
+    follow(programs, Experiment(recipe, tmp_path / "out"), seen)
+    assert seen.events == [
+        ("planned", 2), ("resumed", 2), ("started", 1), ("round", 1), ("round", 2), ("finished", 1),
+    ]  # fmt: skip
+    (tmp_path / "run.log").write_text("Error: no SuperLink")
+    with pytest.raises(RunError, match=r"not handed in \(code 0\): Error: no SuperLink"):
+        follow(programs, Experiment(recipe, tmp_path / "out"), Watcher())
+
+
 def test_a_contribution_must_be_of_the_same_samples_throughout() -> None:
     def reply(x: int, y: int) -> Reply:
         return Reply(0, 5, {"naivemix": {"x": torch.zeros(x, 2), "y": torch.zeros(y, 3)}})
 
-    seen = Rehearsal({0: reply(4, 4).payload, 1: {}}, {}, {}, {})
-    assert objection(reply(7, 7), "contribute", seen) is None
-    assert objection(reply(7, 6), "contribute", seen) == "naivemix: has 7 of x, 6 of y"
-    assert objection(reply(0, 0), "contribute", seen) == "naivemix: has 0 of x, 0 of y"
+    expected = Rehearsal({0: reply(4, 4).payload, 1: {}}, {}, {}, {})
+    assert objection(reply(7, 7), "contribute", expected) is None
+    assert objection(reply(7, 6), "contribute", expected) == "naivemix: has 7 of x, 6 of y"
+    assert objection(reply(0, 0), "contribute", expected) == "naivemix: has 0 of x, 0 of y"
 
 
 def test_a_node_whose_file_is_gone_says_so(tmp_path: Path) -> None:
     pytest.importorskip("flwr", reason="pip install 'fedbr[flower]'")
     from fedbr.flower.app import reply_here
 
-    header, _ = read_answer(reply_here({}, {"ids": "0", "data-path": str(tmp_path / "none.npz")}))
-    assert header["error"].startswith("data-path = ")
+    gone = str(tmp_path / "none.npz")
+    answer = Answer.read(reply_here({}, {"ids": "0", "data-path": gone}))
+    assert (answer.error or "").startswith("data-path = ")
 
 
 def test_facts_of_sites_have_bounds() -> None:
-    told = {
-        "samples": 5,
-        "distinct": 5,
-        "test_samples": 1,
-        "effective_classes": 1.0,
-        "content": "c",
-    }
-    facts = {"shape": [1, 8, 8], "dtype": "uint8", "classes": ["0", "²"], "by_client": {"0": told}}
-    assert well_formed(facts, [0])
-    assert in_common({0: facts})["classes"] == ["0", "²"]
-    for strange in (
-        {"shape": [10**6] * 9}, {"shape": [0]}, {"classes": []}, {"classes": ["x" * 10**6]}, {"dtype": "int8"},
-        {"by_client": {"0": told | {"samples": 0}}},
+    one = ClientFacts(5, 5, effective_classes=1.0, test_samples=1, content="c")
+    known = SiteFacts(Common((1, 8, 8), "uint8", ("0", "²")), {0: one}).to_json()
+    assert SiteFacts.from_json(known).common.classes == ("0", "²")
+    for key, strange in (
+        ("common", {"shape": [10**6] * 9}), ("common", {"shape": [0]}), ("common", {"classes": []}),
+        ("common", {"classes": ["x" * 10**6]}), ("common", {"dtype": "int8"}),
+        ("clients", {"0": known["clients"]["0"] | {"samples": 0}}),
+        ("clients", {"0": known["clients"]["0"] | {"effective_classes": 4.0}}),
     ):  # fmt: skip
-        assert not well_formed(facts | strange, [0])
+        with pytest.raises(ValueError, match="cannot be right"):
+            SiteFacts.from_json(known | {key: known[key] | strange})
 
 
 def test_a_path_that_flower_cannot_read_is_refused(tmp_path: Path) -> None:
@@ -357,4 +431,4 @@ def test_own_samples_with_many_clients_must_name_them(tmp_path: Path) -> None:
         )
     )
     with pytest.raises(InputError, match="the data of this site name none"):
-        site.facts({"recipe": config.load("digits").model_dump()})
+        site.facts(config.load("digits"))

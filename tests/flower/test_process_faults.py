@@ -24,10 +24,10 @@ from place import Place, alive, fedbr, gone, keys_in, recipe, rounds, until, wei
 from wires import Wires, three_nodes
 
 from fedbr.flower import launch
-from fedbr.flower.processes import free_port, listens
+from fedbr.flower.programs import free_port, listens
 from fedbr.flower.roster import Settings
 from fedbr.flower.server import serve
-from fedbr.run import loop as experiment
+from training import train_recipe
 
 pytestmark = pytest.mark.flower
 
@@ -52,7 +52,7 @@ def test_a_full_disk_and_hostile_replies_cost_their_sites_only(
     chosen = recipe("scaffold")
     place = Place(tmp_path)
     (tmp_path / "state1").symlink_to(small_disk)
-    with place.processes:
+    with place.programs:
         place.superlink()
         place.node(0, "0-1")
         place.node(1, "2-3")
@@ -170,7 +170,7 @@ def test_ctrl_c_leaves_nothing_but_what_is_needed_to_go_on(tmp_path: Path) -> No
     folder is gone.
     """
     chosen = recipe("scaffold", rounds=4, local_steps=30)
-    experiment.run(chosen, tmp_path / "here")
+    train_recipe(chosen, tmp_path / "here")
     (tmp_path / "small.toml").write_text(chosen.to_toml())
     out = tmp_path / "there"
     line = ("flower", "run", tmp_path / "small.toml", "--out", out, "--nodes", 2, "--min-share", 1)

@@ -1,4 +1,4 @@
-"""A SuperLink and nodes as real processes on loopback: same bits, faults, TLS (make test-flower)."""
+"""A SuperLink and nodes as real processes: same bits, faults, TLS (make test-flower)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ pytest.importorskip("flwr", reason="pip install 'fedbr[flower]'")
 from place import Place, gone, keys_in, recipe, rounds, until, weights
 
 from fedbr.flower import launch
-from fedbr.flower.processes import Processes, last_words
+from fedbr.flower.programs import Programs, last_words
 from fedbr.recipe import load as config
 from fedbr.recipe.overrides import read_variant
-from fedbr.run import loop as experiment
+from training import train_recipe
 
 pytestmark = pytest.mark.flower
 
@@ -31,14 +31,14 @@ VARIANTS = ["fedavg", "fedbr", "scaffold", "moon", "mixup+fedbr+fedcm"]
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     here = Place(tmp_path)
-    with here.processes:
+    with here.programs:
         yield here
 
 
 def test_the_same_bits_as_the_simulator(tmp_path: Path) -> None:
     """Through the command line, with report and a second call that has nothing left to do."""
     chosen = recipe(*VARIANTS)
-    experiment.run(chosen, tmp_path / "here")
+    train_recipe(chosen, tmp_path / "here")
     file = tmp_path / "small.toml"
     file.write_text(chosen.to_toml())
     line = [
@@ -92,7 +92,7 @@ def test_a_killed_node_and_a_killed_superlink_lose_nothing(place: Place) -> None
 
 def test_a_superlink_that_dies_changes_no_bit(place: Place, tmp_path: Path) -> None:
     chosen = recipe("scaffold", rounds=4, local_steps=100)
-    experiment.run(chosen, tmp_path / "here")
+    train_recipe(chosen, tmp_path / "here")
     place.superlink()
     for number, ids in enumerate(("0-1", "2-3", "4-5")):
         place.node(number, ids)
@@ -122,7 +122,7 @@ def test_forty_megabytes_of_memory_survive_ten_rounds(place: Place, tmp_path: Pa
             "compare": [read_variant("scaffold")],
         }
     )
-    experiment.run(chosen, tmp_path / "here")
+    train_recipe(chosen, tmp_path / "here")
     place.superlink()
     for number in range(3):
         place.node(number, str(number))
@@ -140,9 +140,9 @@ def plaintext(port: int) -> bytes:
             return b""
 
 
-def listening(processes: Processes) -> set[int]:
+def listening(programs: Programs) -> set[int]:
     """Ports on which our processes, or their children, listen."""
-    sessions = {process.pid for process in processes.running.values()}
+    sessions = {process.pid for process in programs.running.values()}
     ports = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
@@ -166,14 +166,14 @@ def listening(processes: Processes) -> set[int]:
 def test_tls_and_node_keys(tmp_path: Path) -> None:
     keys, other = keys_in(tmp_path / "keys"), keys_in(tmp_path / "other", "0-2")
     place = Place(tmp_path, keys)
-    with place.processes:
+    with place.programs:
         place.superlink()
         for number in (0, 1):
             place.node(number, f"{3 * number}-{3 * number + 2}")
         run = place.run(recipe("fedavg"))
-        until(lambda: place.processes.check() is None and len(rounds(place.out)) == 2)
+        until(lambda: place.programs.check() is None and len(rounds(place.out)) == 2)
         assert run.wait(600) == 0
-        ports = listening(place.processes)
+        ports = listening(place.programs)
         assert place.port in ports
         assert len(ports) >= 3, "the SuperLink and two nodes"
         assert not any(plaintext(port).startswith(b"HTTP") for port in ports)
@@ -183,8 +183,8 @@ def test_tls_and_node_keys(tmp_path: Path) -> None:
         for name in ("ca.crt",):
             (mixed / name).write_bytes((keys / name).read_bytes())
         place.node(2, "2", mixed)
-        assert place.processes.running["node 2"].wait(600) != 0
+        assert place.programs.running["node 2"].wait(600) != 0
         assert launch.REFUSED in last_words(tmp_path / "node-2.log")
-        place.processes.stop("node 2")
+        place.programs.stop("node 2")
         place.node(2, "2", other)
         until(lambda: launch.UNTRUSTED in (tmp_path / "node-2.log").read_bytes().lower())

@@ -28,7 +28,7 @@ class Wires:
     def exchange(
         self, kind: str, messages: Mapping[int, Blobs], timeout: float
     ) -> dict[int, Blobs | str]:
-        found: dict[int, Blobs | str] = {}
+        answers: dict[int, Blobs | str] = {}
         for node, blobs in messages.items():
             self.sent.append((node, kind, blobs))
             settings = self.sites.get(node)
@@ -40,8 +40,8 @@ class Wires:
 
             given = self.edit(node, kind, blobs, answer) if self.edit else answer()
             if given is not None:
-                found[node] = given
-        return found
+                answers[node] = given
+        return answers
 
 
 def three_nodes(folder: Path, *parts: tuple[int, ...]) -> dict[int, NodeSettings]:

@@ -8,12 +8,17 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from . import interruptible, leave
-from .run import FRESH, METHODS, SET, Watcher
+from .run import FRESH, METHODS, SET
+
+if TYPE_CHECKING:
+    from ..flower.programs import Programs
+    from ..recipe.schema import Recipe
+    from ..run.folder import ResultFolder
 
 app = typer.Typer(
     help="The same experiment on a real federation, through Flower.", no_args_is_help=True
@@ -97,9 +102,9 @@ def init(
 ) -> int:
     """Write a thin Flower app: then `flwr run DIR NAME` trains the recipe on a SuperLink."""
     from ..flower.app_dir import write_app
-    from ..recipe import load as config
+    from ..recipe.load import load
 
-    chosen = config.load(recipe, set_)
+    chosen = load(recipe, set_)
     file = write_app(folder, chosen, {"out": str(out)} if out else {})
     print(f"Flower app: {file}   Run it: flwr run {shlex.quote(str(folder))} NAME --stream")
     return 0
@@ -120,15 +125,15 @@ def server(
     folder = folder.absolute()
     with _until_stopped(
         folder, "SuperLink: stopped; a run goes on from its last round when it is started again"
-    ) as own:
-        launch.start_superlink(own, folder, host, port, keys and keys.absolute())
+    ) as programs:
+        launch.start_superlink(programs, folder, host, port, keys and keys.absolute())
         safety = "TLS, known nodes only" if keys else "no TLS"
         print(
             f"SuperLink: {host}:{port}, {safety}   Log: {folder / 'superlink.log'}   Stop: Ctrl-C",
             flush=True,
         )
-        own.running["the SuperLink"].wait()
-        own.check()
+        programs.running["the SuperLink"].wait()
+        programs.check()
     return 0
 
 
@@ -146,14 +151,12 @@ def node(
 ) -> int:
     """Run a node with one client, or many, until it is stopped. Its samples stay here."""
     from ..flower import launch
-    from ..flower.processes import free_port
+    from ..flower.programs import free_port
     from ..flower.settings import read_ids
     from ..util.errors import InputError
 
     if (id_ is None) == (not ids):
-        raise InputError(
-            "--id K for one client, or --ids 0-499 for several: one of the two is wanted"
-        )
+        raise InputError("expected either --id K for one client, or --ids 0-499 for several")
     ids = ids or str(id_)
     first = read_ids(ids)[0]
     folder = (folder or Path(f"fedbr-node-{ids.replace(',', '_')}")).absolute()
@@ -161,12 +164,12 @@ def node(
     line = launch.node_line(
         superlink, config, port or free_port(), keys and keys.absolute(), f"node-{first}"
     )
-    with _until_stopped(folder, "Node: stopped; what its clients remember is kept") as own:
+    with _until_stopped(folder, "Node: stopped; what its clients remember is kept") as programs:
         print(
             f"Node: clients {ids} at {superlink}   Log: {folder / 'node.log'}   Stop: Ctrl-C",
             flush=True,
         )
-        launch.keep_node(own, line, folder / "node.log")
+        launch.keep_node(programs, line, folder / "node.log")
     return 0
 
 
@@ -189,15 +192,17 @@ def run(
     Without --superlink, a SuperLink and nodes are started on this machine, for a trial, and stopped
     at the end.
     """
-    from ..flower import launch
-    from ..flower.processes import program
-    from ..flower.server import check
+    from ..flower import launch, submit
+    from ..flower.admission import check_recipe
+    from ..flower.programs import program
     from ..flower.settings import run_settings
-    from ..recipe import load as config
+    from ..recipe.load import load
     from ..run.folder import ResultFolder
+    from ..run.plan import Experiment
+    from .progress import Progress
 
-    chosen = config.load(recipe, set_, methods)
-    check(chosen)
+    chosen = load(recipe, set_, methods)
+    check_recipe(chosen)
     results = ResultFolder((out or Path("runs") / chosen.name).absolute(), chosen)
     given = {
         "out": str(results.path),
@@ -207,43 +212,45 @@ def run(
     }
     run_settings({**given, "recipe": chosen.to_toml()})
     folder, log = results.path / ".flower", results.path / "flower.log"
-    said = log.stat().st_size if log.exists() else 0
+    begin = log.stat().st_size if log.exists() else 0
     if superlink is None:
-        clients = _clients(chosen, nodes)
+        clients = _count_clients(chosen, nodes)
         program("flower-superlink")  # refuse before anything is written
         with results.open(fresh):
             if fresh:
                 shutil.rmtree(folder, ignore_errors=True)
     else:
         folder /= str(os.getpid())  # others may hand runs in too
-    watch = Watcher(chosen)
     interruptible()
     try:
-        with launch.workshop(folder) as processes:
+        with submit.programs_in(folder) as programs:
             if superlink is None:
-                launch.start_trial(processes, folder, clients, nodes or min(TRIAL, clients))
+                launch.start_trial(programs, folder, clients, nodes or min(TRIAL, clients))
             else:
-                launch.write_connection(processes.home, superlink, keys)
-            launch.submit(processes, folder, chosen, {**given, "fresh": fresh})
+                launch.write_connection(programs.home, superlink, keys)
+            submit.submit(programs, folder, chosen, {**given, "fresh": fresh})
             try:
-                with watch.progress:
-                    launch.follow(processes, results, watch)
+                with Progress() as progress:
+                    submit.follow(programs, Experiment(chosen, results.path), progress)
             except KeyboardInterrupt:
                 if superlink is not None:
-                    launch.stop(processes.home, folder / "run.log")
+                    submit.stop(programs.home, folder / "run.log")
                 raise
-            good = superlink is not None and launch.completed(processes.home, folder / "run.log")
+            elsewhere = superlink is not None and submit.completed(
+                programs.home, folder / "run.log"
+            )
     except KeyboardInterrupt:
         leave()
-    code = _show(results, log, said, elsewhere=good)
+    code = _show(ResultFolder(results.path, chosen), log, begin, elsewhere)
     shutil.rmtree(folder, ignore_errors=True)
     return code
 
 
 @app.command("keys")
 def keys_(folder: Path = FOLDER, hosts: list[str] = NAMES, ids: str = COUNT) -> int:
-    """Make a certificate authority, the server's certificate and the nodes' keys; what is there
-    stays.
+    """Make a certificate authority, the server's certificate and the nodes' keys.
+
+    What is there stays.
     """
     from ..flower.settings import read_ids
     from ..util.imports import require
@@ -256,7 +263,8 @@ def keys_(folder: Path = FOLDER, hosts: list[str] = NAMES, ids: str = COUNT) -> 
     for file in made:
         print(file)
     print(
-        f"The server needs ca.crt, server.crt, server.key and node-*.pub; node K needs ca.crt and node-K*: {folder}"
+        "The server needs ca.crt, server.crt, server.key and node-*.pub; node K needs ca.crt and "
+        f"node-K*: {folder}"
     )
     print("Keep ca.key away from both: whoever has it can make certificates.")
     return 0
@@ -266,82 +274,85 @@ def keys_(folder: Path = FOLDER, hosts: list[str] = NAMES, ids: str = COUNT) -> 
 def audit(
     recipe: str = RECIPE, set_: list[str] = SET, methods: list[str] = METHODS, data: str = DATA
 ) -> int:
-    """List what a client reveals, in bytes and words; nothing is sent. --data: with a site's own
-    samples.
-    """
-    from ..flower.audit import audit as listed
-    from ..recipe import load as config
+    """List what a client reveals, in bytes and words; nothing is sent.
 
-    chosen = config.load(recipe, set_, methods)
+    --data: with a site's own samples.
+    """
+    from ..flower.audit import audit as audit_variant
+    from ..recipe.load import load
+
+    chosen = load(recipe, set_, methods)
     for variant in chosen.compare:
-        found = listed(chosen, variant, data)
+        audited = audit_variant(chosen, variant, data)
         print(f"{variant.label}: what leaves a client")
-        for item in found.items:
+        for item in audited.items:
             size = f"{item.bytes:,} bytes" if item.bytes else ""
             print(f"  {item.when:<16} {item.what:<10} {size:>17}  {item.words}")
         print(
-            f"  stays on the node's disk: {found.kept:,} bytes that the methods remember, and the samples"
+            f"  stays on the node's disk: {audited.kept:,} bytes that the methods remember, and "
+            "the samples"
         )
     return 0
 
 
-def _clients(recipe: Any, nodes: int | None) -> int:
+def _count_clients(recipe: Recipe, nodes: int | None) -> int:
     """Count the clients of a trial; refuse what cannot be trained before anything is started."""
-    from ..flower.server import at_sites
-    from ..run.setup import build_setup, federation
+    from ..flower.admission import at_sites
+    from ..run.plan import RecipeSource
     from ..util.errors import InputError
 
     if at_sites(recipe):
         raise InputError(
-            "data.path = '': the samples are at the sites; --superlink HOST:PORT says where these are"
+            "data.path = '': the samples are at the sites; --superlink HOST:PORT says where these "
+            "are"
         )
-    seed = recipe.train.seeds[0]
-    clients = federation(recipe, seed)
+    source, seed = RecipeSource(recipe), recipe.train.seeds[0]
+    clients = source.clients(seed)
     for variant in recipe.compare:
-        build_setup(recipe.of(variant), variant, clients, seed)
-    if (nodes or 1) > (count := len(clients.train.parts)):
+        source.setup(variant, seed, clients)
+    count = clients.census.num_clients
+    if (nodes or 1) > count:
         raise InputError(f"--nodes {nodes}: between 1 and {count}, the number of clients")
     return count
 
 
-def _show(results: Any, log: Path, said: int, elsewhere: bool) -> int:
-    """Print the comparison, or why there is none."""
+def _show(folder: ResultFolder, log: Path, begin: int, elsewhere: bool) -> int:
+    """Print the comparison, or why there is none.
+
+    log: of the server, from ``begin`` on. elsewhere: whether the run is finished on a machine of
+    its own.
+    """
+    from ..report.compare import compare
     from ..util.errors import RunError
     from .tables import show
 
-    plan = [
-        results.run(variant, seed)
-        for seed in results.recipe.train.seeds
-        for variant in results.recipe.compare
-    ]
-    if not all(run.finished for run in plan):
-        if elsewhere:
-            print(
-                f"The run is finished; its results are on the SuperLink's machine, in {results.path}"
-            )
-            return 0
-        text = log.read_bytes()[said:].decode("utf-8", "replace") if log.exists() else ""
-        errors = [line.partition(" ERROR ")[2] for line in text.splitlines() if " ERROR " in line]
-        reason = (
-            errors[-1] if errors else "the run was stopped, or failed on the SuperLink's machine"
-        )
-        raise RunError(
-            f"{reason}; every finished round is safe, start it again to go on. Logs: {log}, {log.parent / '.flower'}"
-        )
-    found = results.results()
-    show(found)
-    print(f"Results: {results.path}   Report: fedbr report {shlex.quote(str(results.path))}")
-    return 1 if any(r["diverged"] for r in found["runs"]) else 0
+    recipe = folder.recipe
+    runs = [folder.run(variant, seed) for seed in recipe.train.seeds for variant in recipe.compare]
+    if all(run.finished for run in runs):
+        results = folder.results()
+        show(compare(results))
+        print(f"Results: {folder.path}   Report: fedbr report {shlex.quote(str(folder.path))}")
+        return 1 if results.diverged else 0
+    if elsewhere:
+        print(f"The run is finished; its results are on the SuperLink's machine, in {folder.path}")
+        return 0
+    text = log.read_bytes()[begin:].decode("utf-8", "replace") if log.exists() else ""
+    errors = [line.partition(" ERROR ")[2] for line in text.splitlines() if " ERROR " in line]
+    reason = errors[-1] if errors else "the run was stopped, or failed on the SuperLink's machine"
+    raise RunError(
+        f"{reason}; every finished round is safe, start it again to go on. "
+        f"Logs: {log}, {log.parent / '.flower'}"
+    )
 
 
 @contextmanager
-def _until_stopped(folder: Path, farewell: str) -> Iterator[Any]:
+def _until_stopped(folder: Path, farewell: str) -> Iterator[Programs]:
     """Let programs run until they end or somebody stops this one."""
-    from ..flower.processes import Processes
+    from ..flower.programs import Programs
 
     interruptible()
-    with Processes(folder / "home") as processes:
+    with Programs(folder / "home") as programs:
         try:
-            yield processes
+            yield programs
         except KeyboardInterrupt:
             print(farewell)

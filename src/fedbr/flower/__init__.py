@@ -1,1 +1,4 @@
-"""The same experiment on a real federation: what the server and the sites make of a recipe."""
+"""The same experiment on a real federation: all that knows of Flower, its messages, its nodes and
+its programs. No method, metric or rule of training lives here: sites and server use the same code
+as ``fedbr run``.
+"""

@@ -5,30 +5,32 @@ Nothing heavy is imported before it is needed: Flower starts a process for every
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
-from .desk import at_desk, end_with_parent
+from .daemon import reply_in_daemon
 from .grid import client_app, server_app
 
 if TYPE_CHECKING:
     from .messages import Blobs
-    from .roster import Carrier
+    from .roster import Transport
 
 
-def _serve(carrier: Carrier, config: dict[str, Any]) -> None:
+def _serve(transport: Transport, config: dict[str, Any]) -> None:
+    from ..util.processes import end_with_parent
     from .server import serve
     from .settings import run_settings
 
-    end_with_parent()
+    # Flower's own processes would wait for each other for ever.
+    threading.Thread(target=end_with_parent, daemon=True).start()
     chosen = run_settings(config)
-    serve(carrier, chosen.recipe, chosen.out, chosen.settings, chosen.fresh)
+    serve(transport, chosen.recipe, chosen.out, chosen.settings, chosen.fresh)
 
 
 def reply_here(blobs: Blobs, config: dict[str, Any]) -> Blobs:
     """Answer a message in this process."""
-    from .. import __version__
     from ..util.errors import InputError
-    from .messages import answer
+    from .messages import Answer
     from .node import reply_to
     from .settings import node_settings
     from .site import site_of
@@ -36,9 +38,13 @@ def reply_here(blobs: Blobs, config: dict[str, Any]) -> Blobs:
     try:
         settings = node_settings(config)
     except InputError as error:  # such as a data file that was moved away
-        return answer({"clients": [], "version": __version__, "error": str(error)})
+        return Answer(error=str(error)).write()
     return reply_to(blobs, settings, site_of(settings))
 
 
+def _reply(blobs: Blobs, config: dict[str, Any]) -> Blobs:
+    return reply_in_daemon(blobs, config, lambda: reply_here(blobs, config))
+
+
 server = server_app(_serve)
-client = client_app(lambda blobs, config: at_desk(blobs, config, lambda: reply_here(blobs, config)))
+client = client_app(_reply)

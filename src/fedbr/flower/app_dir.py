@@ -24,7 +24,9 @@ def write_app(folder: Path, recipe: Recipe, config: Mapping[str, Any] | None = N
             raise unknown("run config", key, RUN)
     file = folder / "pyproject.toml"
     if file.exists() and not file.read_text("utf-8").startswith(MARK):
-        raise InputError(f"{folder}: has a pyproject.toml of somebody else; choose another folder")
+        raise InputError(
+            f"{folder}: has a pyproject.toml that was not created by fedbr; choose another folder"
+        )
     values = {
         "project": {
             "name": "fedbr-app",

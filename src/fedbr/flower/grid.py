@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 
 if TYPE_CHECKING:  # which would import torch, in a process that may not need it
     from .messages import Blobs
-    from .roster import Carrier
+    from .roster import Transport
 
 log = logging.getLogger("fedbr.flower")
 
@@ -22,8 +22,8 @@ BYTES = "fedbr.bytes"  # Flower asks how an array is written; it never reads it
 POLL = 0.2  # seconds; Flower's own loop looks every three
 
 
-class GridCarrier:
-    """Sends messages through a SuperLink. An answer that comes after the time is never looked at."""
+class GridTransport:
+    """Sends messages through a SuperLink; an answer that comes too late is never looked at."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
@@ -38,9 +38,8 @@ class GridCarrier:
         """Send one message to each node; return the answers that come in time."""
         begin = time.monotonic()
         waiting: dict[str, int] = {}
-        shared: dict[
-            int, Array
-        ] = {}  # what several nodes get is one object, so that it is hashed and stored once
+        # What several nodes get is one object, so that it is hashed and stored once.
+        shared: dict[int, Array] = {}
         for node, blobs in messages.items():
             message = Message(
                 _content(blobs, shared), dst_node_id=node, message_type=kind, ttl=timeout
@@ -49,19 +48,19 @@ class GridCarrier:
                 if sent:
                     waiting[sent] = node
         pushed, fetched = time.monotonic() - begin, 0.0
-        found: dict[int, Blobs | str] = {}
+        answers: dict[int, Blobs | str] = {}
         while waiting and time.monotonic() < begin + timeout:
             look = time.monotonic()
             for reply in self.grid.pull_messages(list(waiting)):
                 if (answered := reply.metadata.reply_to_message_id) in waiting:
-                    found[waiting.pop(answered)] = _answer(reply)
+                    answers[waiting.pop(answered)] = _answer(reply)
                     fetched += time.monotonic() - look
                     look = time.monotonic()
             if waiting:
                 time.sleep(POLL)
         text = "%s: %d messages sent in %.1f s, %d answers fetched in %.1f s"
-        log.info(text, kind, len(messages), pushed, len(found), fetched)
-        return found
+        log.info(text, kind, len(messages), pushed, len(answers), fetched)
+        return answers
 
 
 def _answer(reply: Message) -> Blobs | str:
@@ -74,19 +73,22 @@ def _answer(reply: Message) -> Blobs | str:
         return f"its answer makes no sense ({type(error).__name__}: {error})"
 
 
-def server_app(main: Callable[[Carrier, dict[str, Any]], None]) -> ServerApp:
-    """Make a ServerApp that gives its nodes, and the run's configuration, to a function."""
+def server_app(main: Callable[[Transport, dict[str, Any]], None]) -> ServerApp:
+    """Make a ServerApp that gives its nodes, and the run's configuration, to a function.
+
+    main: is called with them once, for the whole run.
+    """
     app = ServerApp()
 
     def act(grid: Grid, context: Context) -> None:
-        main(GridCarrier(grid), dict(context.run_config))
+        main(GridTransport(grid), dict(context.run_config))
 
     app.main()(act)
     return app
 
 
 def client_app(handle: Callable[[Blobs, dict[str, Any]], Blobs]) -> ClientApp:
-    """Make a ClientApp that gives the bytes of a message, and the node's settings, to a function."""
+    """Make a ClientApp that gives a message's bytes, and the node's settings, to a function."""
     app = ClientApp()
 
     def act(message: Message, context: Context) -> Message:

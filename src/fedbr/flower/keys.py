@@ -16,15 +16,15 @@ from cryptography.x509.oid import NameOID
 from ..util.errors import InputError
 
 YEARS = 5
-HERE = (
-    "localhost",
-    "127.0.0.1",
-)  # Flower's programs on one machine talk to each other under these names
+# Names under which Flower's programs on one machine talk to each other.
+HERE = ("localhost", "127.0.0.1")
 
 
 def make_keys(folder: Path, hosts: Sequence[str], nodes: Sequence[int]) -> list[Path]:
-    """Write what is missing: the authority, the server's certificate, and a key and certificate for
-    each node.
+    """Write what is missing: the authority, the server's certificate, keys of nodes.
+
+    hosts: names under which nodes reach the server. nodes: the first client of each. Returns the
+    files that are new.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -32,7 +32,8 @@ def make_keys(folder: Path, hosts: Sequence[str], nodes: Sequence[int]) -> list[
     if not (folder / "ca.key").exists():
         if (folder / "ca.crt").exists():
             raise InputError(
-                f"{folder}: has ca.crt but not ca.key, so nothing can be signed; choose another folder"
+                f"{folder}: has ca.crt but not ca.key, so nothing can be signed; choose another "
+                "folder"
             )
         key = ec.generate_private_key(ec.SECP384R1())
         made += _store(folder, "ca", key, _certificate("fedbr authority", key, None))
@@ -64,7 +65,7 @@ def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certifica
         raise InputError(f"{folder}: ca.key and ca.crt cannot be read ({error})") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InputError(
-            f"{folder / 'ca.key'}: is no key of ours (an elliptic-curve key is wanted)"
+            f"{folder / 'ca.key'}: was not created by fedbr (expected an elliptic-curve key)"
         )
     return key, certificate
 

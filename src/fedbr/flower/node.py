@@ -7,30 +7,32 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..backends.base import LocalBackend
+from ..core.broadcast import Broadcast
 from ..core.client import blocks, new_state
-from ..core.evaluation import Piece
-from ..core.wire import Payload, Reply, Task
+from ..core.evaluation import Exam
+from ..core.wire import Payload, Reply
+from ..recipe.schema import Recipe
 from ..util.errors import InputError
 from ..util.processes import one_thread
+from .facts import NodeFacts
 from .messages import (
-    ASK,
-    EXAM,
+    MODEL,
+    PAYLOAD,
     SHARED,
-    TASK,
+    Answer,
     Blobs,
-    answer,
-    header_of,
+    Request,
     name_of,
     ranges,
     read_sections,
 )
-from .states import StateFiles
+from .node_files import NodeFiles
 
 log = logging.getLogger("fedbr.flower")
 
@@ -49,41 +51,31 @@ class NodeSettings:
 class Site(Protocol):
     """The samples and models of a node."""
 
-    version: str  # of fedbr
-
-    def facts(self, order: Mapping[str, Any]) -> dict[str, Any]:
+    def facts(self, recipe: Recipe) -> NodeFacts:
         """Say what the server must know of the samples."""
         ...
 
-    def desk(self, order: Mapping[str, Any]) -> LocalBackend:
+    def backend(self, request: Request) -> LocalBackend:
         """Make who trains and tests."""
         ...
 
 
 def reply_to(blobs: Blobs, settings: NodeSettings, site: Site) -> Blobs:
     """Answer one message; whatever goes wrong becomes a line that the server can log."""
-    base: dict[str, Any] = {"clients": list(settings.clients), "version": site.version}
+    base = Answer(settings.clients)
     try:
-        order = header_of(blobs, ASK)
-        files = StateFiles(settings.state_dir, experiment_name(order.get("experiment", "none")))
+        request = Request.read(blobs)
         with one_thread():
-            if order["kind"] == "who":
-                return answer(base | {"facts": site.facts(order), "held": files.held()})
-            if order["kind"] == "forget":
-                files.forget()
-                return answer(base)
-            if order["kind"] == "test":
-                return answer(base | {"counts": _test(order, blobs, site)})
-            return _run(order, blobs, settings, site, files, base)
+            return _answer(request, blobs, settings, site, base).write()
     except Exception as error:  # a site's trouble is the site's: the others go on
         log.exception("clients %s", ranges(settings.clients))
-        return answer(base | {"error": explain(error)})
+        return replace(base, error=explain(error)).write()
 
 
 def experiment_name(text: object) -> str:
     """Check what becomes the name of a folder."""
     if not isinstance(text, str) or not re.fullmatch(r"[0-9a-z]{1,64}", text):
-        raise InputError(f"experiment = {text!r}: letters and digits are wanted")
+        raise InputError(f"experiment = {text!r}: letters and digits are expected")
     return text
 
 
@@ -95,104 +87,157 @@ def explain(error: BaseException) -> str:
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
 
 
-def _run(
-    order: Mapping[str, Any],
+def _answer(
+    request: Request, blobs: Blobs, settings: NodeSettings, site: Site, base: Answer
+) -> Answer:
+    if request.kind == "who":
+        return replace(base, facts=site.facts(request.recipe).to_json())
+    if request.kind == "test":
+        return replace(base, counts=_test(request, blobs, site))
+    experiment = experiment_name(request.assignment.experiment)
+    files = NodeFiles(settings.state_dir / experiment)
+    if request.kind == "forget":
+        files.forget()
+        return base
+    base = replace(base, kind=request.kind, round=request.round, experiment=experiment)
+    return _train(request, blobs, settings, site, files, base)
+
+
+def _train(
+    request: Request,
     blobs: Blobs,
     settings: NodeSettings,
     site: Site,
-    files: StateFiles,
-    base: dict[str, Any],
-) -> Blobs:
-    """Let the node's clients answer their tasks, block by block."""
-    asked = {int(client): int(last) for client, last in order["tasks"]}
-    base |= {"round": order["round"], "experiment": order["experiment"], "kind": order["kind"]}
-    if strangers := asked.keys() - set(settings.clients):
-        return answer(base | {"error": f"clients {ranges(strangers)} are not here", "moved": True})
+    files: NodeFiles,
+    base: Answer,
+) -> Answer:
+    """Let the node's clients contribute, or train, block by block."""
+    if strangers := request.clients.keys() - set(settings.clients):
+        return replace(base, error=f"clients {ranges(strangers)} are not here", moved=True)
     try:
-        shared = _shared(order, blobs, files) if order["kind"] == "train" else {}
-    except LookupError as lacking:
-        return answer(base | {"needs": list(lacking.args)})
-    desk, payload = site.desk(order), read_sections(blobs[TASK])
-    desk.shared = shared
+        shared = _shared(request, blobs, files) if request.kind == "train" else {}
+    except LookupError as missing:
+        return replace(base, needs=frozenset(missing.args))
+    assert request.kind in ("contribute", "train")
+    broadcast = Broadcast(
+        request.kind,
+        request.round,
+        tuple(request.clients),
+        read_sections(blobs[PAYLOAD]),
+        shared,
+        last={client: last for client, last in request.clients.items() if last},
+    )
+    backend = site.backend(request)
     begin = time.perf_counter()
-    tasks = [
-        Task(order["kind"], client, order["round"], payload, last) for client, last in asked.items()
-    ]
-    replies, failed = _answers(desk, tasks, files, settings)
-    seconds = time.perf_counter() - begin
-    return answer(base | {"failed": failed, "held": files.held(), "seconds": seconds}, replies)
+    done = _Training(backend, broadcast, files, settings)
+    done.all_blocks()
+    return replace(
+        base,
+        failed=done.failed,
+        held=files.held(),
+        seconds=time.perf_counter() - begin,
+        replies=done.replies,
+    )
 
 
-def _shared(order: Mapping[str, Any], blobs: Blobs, files: StateFiles) -> Payload:
-    """Return what the server shares with all, from the message or the disk; raise LookupError for
-    what is missing.
+def _shared(request: Request, blobs: Blobs, files: NodeFiles) -> Payload:
+    """Return what the server shares with all, from the message or the disk.
+
+    Raises LookupError for what is missing.
     """
-    wanted = list(order["shared"])
     brought = {
         key.removeprefix(SHARED): blob for key, blob in blobs.items() if key.startswith(SHARED)
     }
-    if false := [name for name, blob in brought.items() if name_of(blob) != name]:
-        raise ValueError(f"shared payload {false[0]} was damaged on its way")
-    if lacking := sorted(set(wanted) - {*files.held(), *brought}):
-        raise LookupError(*lacking)
-    files.keep_shared(brought, wanted)
-    return files.shared(wanted)
+    for name, blob in brought.items():
+        if name_of(blob) != name:
+            raise ValueError(f"shared payload {name} was damaged on its way")
+    if missing := sorted(set(request.shared) - {*files.held(), *brought}):
+        raise LookupError(*missing)
+    files.keep_shared(brought, request.shared)
+    return files.shared(request.shared)
 
 
-def _answers(
-    desk: LocalBackend, tasks: Sequence[Task], files: StateFiles, settings: NodeSettings
-) -> tuple[list[Reply], dict[str, str]]:
-    """Train block by block; a client's reply counts only once its memory is on disk."""
-    replies: list[Reply] = []
-    failed: dict[str, str] = {}
-    # All clients remember the same things. Who trains together is decided among all, as in fedbr
-    # run.
-    together = blocks(tasks, [{} for _ in tasks], desk.block_size)
-    for start in range(0, len(together), settings.workers):
-        group: list[Task] = []
+@dataclass
+class _Training:
+    """Trains a node's clients; a reply counts only once the client's memory is on disk."""
+
+    backend: LocalBackend
+    broadcast: Broadcast
+    files: NodeFiles
+    settings: NodeSettings
+    replies: list[Reply] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)  # client -> why it has no reply
+
+    def all_blocks(self) -> None:
+        # All clients remember the same things. Who trains together is decided among all, as in
+        # fedbr run.
+        clients, workers = self.broadcast.clients, self.settings.workers
+        together = blocks([{} for _ in clients], self.backend.block_size)
+        for start in range(0, len(together), workers):
+            chosen = together[start : start + workers]
+            self._some([[clients[i] for i in members] for members in chosen])
+
+    def _some(self, chosen: Sequence[Sequence[int]]) -> None:
+        """Train as many blocks as there are workers."""
+        last = dict(self.broadcast.last)
+        ready: list[int] = []
         places: list[list[int]] = []
-        for members in together[start : start + settings.workers]:
-            places.append([])
-            for task in (tasks[i] for i in members):
-                ready = _remembering(desk, task, files, settings.start_anew)
-                if ready is None:
-                    failed[str(task.client)] = (
-                        f"trained in round {task.last}, but what it remembers is not on this node's disk; "
-                        "put the state-dir back, or start the node with --start-anew"
-                    )
-                else:
-                    places[-1].append(len(group))
-                    group.append(ready)
+        for members in chosen:
+            able = [client for client in members if self._remembers(client, last)]
+            if able:
+                places.append(list(range(len(ready), len(ready) + len(able))))
+                ready += able
+        if not ready:
+            return
+        message = replace(self.broadcast.to(ready), last=last)
         try:
-            done = desk.run(group, [p for p in places if p]) if group else []
+            replies = self.backend.run(message, places)
         except Exception as error:  # of these blocks; the others may be well
-            log.exception("clients %s", ranges(task.client for task in group))
-            failed |= {str(task.client): explain(error) for task in group}
-            continue
-        for task, reply in zip(group, done, strict=True):
-            try:
-                if task.kind == "train" and (state := desk.states.pop(task.client, None)):
-                    files.save(task.client, task.round, state, task.last)
-            except OSError as error:
-                failed[str(task.client)] = f"its memory cannot be written ({explain(error)})"
-            else:
-                replies.append(reply)
-    return replies, failed
+            log.exception("clients %s", ranges(ready))
+            self.failed |= dict.fromkeys(ready, explain(error))
+            return
+        for reply in replies:
+            self._keep(reply)
+
+    def _remembers(self, client: int, last: dict[int, int]) -> bool:
+        """Load the memory that the server counts on; say whether the client can train.
+
+        last: forgets when the client trained, if it may begin again.
+        """
+        round = last.get(client, 0)
+        if self.broadcast.kind != "train" or not round or not new_state(self.backend.setup):
+            return True
+        state = self.files.load(client, round)
+        if state is not None:
+            self.backend.states[client] = state
+        elif self.settings.start_anew:
+            del last[client]
+        else:
+            self.failed[client] = (
+                f"trained in round {round}, but what it remembers is not on this node's disk; "
+                "put the state-dir back, or start the node with --start-anew"
+            )
+            return False
+        return True
+
+    def _keep(self, reply: Reply) -> None:
+        """Write what a client remembers now; without that, its reply is worth nothing."""
+        round, client = self.broadcast.round, reply.client
+        state = self.backend.states.pop(client, None)
+        try:
+            if self.broadcast.kind == "train" and state:
+                self.files.save(client, round, state, self.broadcast.last_of(client))
+        except OSError as error:
+            self.failed[client] = f"its memory cannot be written ({explain(error)})"
+        else:
+            self.replies.append(reply)
 
 
-def _remembering(desk: LocalBackend, task: Task, files: StateFiles, anew: bool) -> Task | None:
-    """Give a client the memory that the server counts on; None if it is lost."""
-    if task.kind != "train" or not task.last or not new_state(desk.setup):
-        return task
-    state = files.load(task.client, task.last)
-    if state is not None:
-        desk.states[task.client] = state
-        return task
-    return replace(task, last=0) if anew else None
-
-
-def _test(order: Mapping[str, Any], blobs: Blobs, site: Site) -> list[int]:
-    """Count the right answers to each piece; of which classes they are stays here."""
-    asked = [Piece(int(test), int(start), int(stop)) for test, start, stop in order["pieces"]]
-    (right,) = site.desk(order).test([(read_sections(blobs[EXAM])["model"], asked)])
-    return [int(n) for n in right.sum(dim=1).tolist()]
+def _test(request: Request, blobs: Blobs, site: Site) -> Sequence[Sequence[float]]:
+    """Count the answers to each piece, and nothing but what the recipe's metrics want counted."""
+    backend, model = site.backend(request), read_sections(blobs[MODEL])["model"]
+    if strangers := set(request.tallies) - backend.plan.tallies.keys():
+        raise InputError(f"the metrics of the recipe do not count {sorted(strangers)[0]!r}")
+    exam = Exam(model, request.pieces, request.tallies)
+    (counts,) = backend.test([exam])
+    return [counts[piece].tolist() for piece in request.pieces]

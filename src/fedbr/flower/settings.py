@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..recipe import load as config
+from ..recipe.load import load, override
 from ..recipe.schema import Recipe
 from ..util.errors import InputError, unknown
 from .messages import ranges
@@ -31,6 +31,8 @@ MANY = 10**6  # clients of one node
 
 @dataclass(frozen=True)
 class RunSettings:
+    """What the people of the server decide."""
+
     recipe: Recipe
     out: Path
     settings: Settings
@@ -38,30 +40,28 @@ class RunSettings:
 
 
 def run_settings(given: Mapping[str, Any]) -> RunSettings:
-    """Check a run's configuration; the recipe is a name, a file of the server, or its whole text."""
+    """Check a run's configuration.
+
+    given: as Flower hands it over; its recipe is a name, a file of the server, or its whole text.
+    """
     for key in given:
         if key not in RUN:
             raise unknown("run config", key, RUN)
     values = RUN | dict(given)
     overrides = str(values["set"]).split()
     text = str(values["recipe"])
-    recipe = (
-        config.override(_read(text), overrides) if "\n" in text else config.load(text, overrides)
-    )
+    recipe = override(_read(text), overrides) if "\n" in text else load(text, overrides)
+    numbers = {}
     for key, most in (("reply-timeout", 10**6), ("wait", 10**6), ("min-share", 1)):
         number = values[key]
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int | float)
-            or not 0 < number <= most
-        ):
-            raise InputError(f"{key} = {number!r}: a number above 0, at most {most}, is wanted")
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number or not 0 < number <= most:
+            raise InputError(f"{key} = {number!r}: expected a number above 0, at most {most}")
+        numbers[key] = float(number)
     if not isinstance(values["fresh"], bool):
-        raise InputError(f"fresh = {values['fresh']!r}: true or false is wanted")
+        raise InputError(f"fresh = {values['fresh']!r}: expected true or false")
     out = Path(values["out"] or Path("runs") / recipe.name).expanduser()
-    settings = Settings(
-        float(values["reply-timeout"]), float(values["wait"]), float(values["min-share"])
-    )
+    settings = Settings(numbers["reply-timeout"], numbers["wait"], numbers["min-share"])
     return RunSettings(recipe, out, settings, values["fresh"])
 
 
@@ -76,36 +76,38 @@ def node_settings(given: Mapping[str, Any]) -> NodeSettings:
         raise InputError(f"data-path = {data!r}: there is no such file or folder")
     workers = given.get("workers", 1)
     if not isinstance(workers, int) or workers < 1:
-        raise InputError(f"workers = {workers!r}: a whole number of at least 1 is wanted")
-    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
-    folder = (
-        given.get("state-dir")
-        or home / "fedbr" / f"clients-{ranges(clients).replace(', ', '-')[:40]}"
-    )
+        raise InputError(f"workers = {workers!r}: expected a whole number of at least 1")
+    folder = str(given.get("state-dir") or _default_folder(clients))
     return NodeSettings(
-        clients, data, Path(str(folder)).expanduser(), workers, bool(given.get("start-anew", False))
+        clients, data, Path(folder).expanduser(), workers, bool(given.get("start-anew", False))
     )
 
 
 def read_ids(text: str) -> tuple[int, ...]:
-    """Read which clients a node holds: 3, or 0-499, or 0-4,7."""
-    found: list[int] = []
+    """Read which clients a node holds.
+
+    >>> read_ids("0-2, 7")
+    (0, 1, 2, 7)
+    """
+    clients: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if (
-            not first.isdigit()
-            or (dash and not last.isdigit())
-            or (dash and int(last) < int(first))
-        ):
+        numbers = first.isdecimal() and (not dash or last.isdecimal())
+        if not numbers or int(last or first) < int(first):
             raise InputError(
-                f"ids = {text!r}: numbers of clients are wanted, such as 3, 0-499 or 0-4,7"
+                f"ids = {text!r}: expected numbers of clients, such as 3, 0-499 or 0-4,7"
             )
         if int(last or first) - int(first) >= MANY:
             raise InputError(f"ids = {text!r}: at most {MANY:,} clients")
-        found.extend(range(int(first), int(last or first) + 1))
-    if len(set(found)) < len(found):
-        raise InputError(f"ids = {text!r}: a client is there twice")
-    return tuple(sorted(found))
+        clients.extend(range(int(first), int(last or first) + 1))
+    if len(set(clients)) < len(clients):
+        raise InputError(f"ids = {text!r}: duplicate client")
+    return tuple(sorted(clients))
+
+
+def _default_folder(clients: Sequence[int]) -> Path:
+    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+    return home / "fedbr" / f"clients-{ranges(clients).replace(', ', '-')[:40]}"
 
 
 def _read(text: str) -> dict[str, Any]:

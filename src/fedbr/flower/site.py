@@ -2,160 +2,124 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from .. import __version__
-from ..backends.base import Answers, LocalBackend, Work
+from ..backends.base import LocalBackend, Outcome, Work
 from ..backends.memory import ClientMemory
 from ..backends.pool import PoolBackend, WorkerPool
 from ..backends.serial import SerialBackend
-from ..core.evaluation import Exam
+from ..core.evaluation import Answers, Exam, TestPlan, TestSet
 from ..core.samples import Index, Samples, TrainData
 from ..core.setup import Setup
-from ..data import Federation
 from ..data.federation import Source
 from ..data.partition import effective_classes, grouped
-from ..data.shrinking import shrunk
-from ..data.sources import own
-from ..recipe.load import parse
+from ..data.sources import folder, npz
+from ..data.transforms import shrink
+from ..metrics import used
 from ..recipe.schema import Recipe
-from ..run.setup import build_setup, federation
+from ..run.loop import wanted
+from ..run.plan import RecipeSource
+from ..run.setup import build_setup
 from ..util.errors import InputError
+from .facts import ClientFacts, Common, NodeFacts, SiteFacts
+from .messages import Assignment, Request
 from .node import NodeSettings
-from .sites import stub
-
-
-class Held(ClientMemory):
-    """Memory of the clients of one message, which goes to files of the node by itself."""
-
-    def spill(self) -> None:
-        """Keep it here: each block is written and dropped as soon as it is done."""
-
-
-class Crew(PoolBackend):
-    """Processes of a node, which stay from message to message as long as none of them fails."""
-
-    def __init__(
-        self, this: Setup, data: TrainData, tests: Sequence[Samples], block_size: int, workers: int
-    ) -> None:
-        pool = _pool(workers)
-        with _dropped(pool):
-            super().__init__(this, data, tests, block_size, pool, Held())
-
-    def test(self, exams: Sequence[Exam]) -> list[Tensor]:
-        with _dropped(self.pool):
-            return super().test(exams)
-
-    def _answer(self, work: Sequence[Work]) -> Sequence[Answers]:
-        workers = len(self.pool.processes)
-        if self.pool is not _pool(workers):  # some block before this one failed
-            self.pool = _pool(workers)
-            self.pool.prepare(self.setup, self.data, self.tests)
-        with _dropped(self.pool):
-            return super()._answer(work)
+from .remote import UNKNOWN, RemoteClients, own_tests
 
 
 class RecipeSite:
     """The node's clients of a recipe that every node can load."""
 
-    version = __version__
-
     def __init__(self, settings: NodeSettings) -> None:
         self.settings = settings
 
-    def facts(self, order: Mapping[str, Any]) -> dict[str, Any]:
+    def facts(self, recipe: Recipe) -> NodeFacts:
         """Say which samples the recipe led to here."""
-        recipe = parse(order["recipe"])
-        clients = _federation(recipe.to_toml(), recipe.train.seeds[0])
-        _check_known(self.settings.clients, len(clients.train.parts))
-        return {"own": False, "content": clients.content}
+        clients = RecipeSource(recipe).clients(recipe.train.seeds[0])
+        count = clients.census.num_clients
+        if strangers := [client for client in self.settings.clients if client >= count]:
+            raise InputError(f"client {strangers[0]}: the recipe has clients 0 to {count - 1}")
+        return NodeFacts(own=False, content=clients.content)
 
-    def desk(self, order: Mapping[str, Any]) -> LocalBackend:
-        """Make who trains."""
-        recipe, seed = parse(order["recipe"]), int(order["seed"])
-        variant = recipe.compare[int(order["variant"])]
-        clients = _federation(recipe.to_toml(), seed)
-        this = build_setup(recipe.of(variant), variant, clients, seed)
-        return _desk(this, clients.train, [], int(order["block_size"]), self.settings.workers)
+    def backend(self, request: Request) -> LocalBackend:
+        """Make who trains; the server tests."""
+        run, source = request.assignment, RecipeSource(request.recipe)
+        variant = request.recipe.compare[run.variant]
+        clients = source.clients(run.seed)
+        setup = source.setup(variant, run.seed, clients)
+        plan = TestPlan.nothing()
+        return _backend(setup, clients.train, plan, run.block_size, self.settings.workers)
 
 
 class OwnSite:
     """Clients whose samples are here and nowhere else."""
 
-    version = __version__
-
     def __init__(self, settings: NodeSettings) -> None:
         self.settings = settings
 
-    def facts(self, order: Mapping[str, Any]) -> dict[str, Any]:
+    def facts(self, recipe: Recipe) -> NodeFacts:
         """Say what the server must know: figures, the shape of a sample, the names of classes."""
-        source, content = self._source(parse(order["recipe"]))
-        train, tests = self._parts(source)
-        x, y = source.train.x, source.train.y.numpy()
-        tested = {
-            key: _content(test) for key, test in {id(test): test for test in tests.values()}.items()
-        }
-        clients = {
-            str(client): {
-                "samples": len(part),
-                "distinct": len({(x[i].float() + 0.0).numpy().tobytes() for i in part}),
-                "effective_classes": effective_classes(y[part]),
-                "test_samples": len(tests[client]),
-                "content": _hash(_content(source.train, part), tested[id(tests[client])]),
-            }
-            for client, part in train.items()
-        }
-        shape, dtype = list(x.shape[1:]), str(x.dtype).removeprefix("torch.")
-        about = {"own": True, "content": content, "shape": shape, "dtype": dtype}
-        return about | {"classes": _names(source), "by_client": clients}
-
-    def desk(self, order: Mapping[str, Any]) -> LocalBackend:
-        """Make who trains and tests; classes have the numbers that the server gave them."""
-        recipe, seed, common = parse(order["recipe"]), int(order["seed"]), order["common"]
-        variant, count = recipe.compare[int(order["variant"])], int(order["clients"])
         source, content = self._source(recipe)
-        if order["content"] != content:
-            raise InputError("data: other samples than when this node was asked about them")
-        if strangers := [name for name in _names(source) if name not in common["classes"]]:
-            raise InputError(
-                f"data: class {strangers[0]!r} is not among those that the run began with"
+        train, tests = self._parts(source)
+        hashes = {id(test): _content(test) for test in tests.values()}
+        clients = {}
+        for client, part in train.items():
+            test = tests[client]
+            clients[client] = ClientFacts(
+                samples=len(part),
+                distinct=_count_distinct(source.train, part),
+                effective_classes=effective_classes(source.train.y.numpy()[part]),
+                test_samples=len(test),
+                content=_hash(_content(source.train, part), hashes[id(test)]),
             )
-        number = torch.tensor([common["classes"].index(name) for name in _names(source)])
-        train, test = (replace(s, y=number[s.y]) for s in (source.train, source.test))
-        everyone = stub(common, recipe.data, count)
-        this = build_setup(recipe.of(variant), variant, everyone, seed)
-        parts, tests = self._parts(replace(source, train=train, test=test))
-        data = TrainData(train, parts, everyone.num_classes)
-        nothing = test.only(np.zeros(len(test), dtype=bool))
-        exams = [tests.get(client, nothing) for client in range(count)]
-        return _desk(this, data, exams, int(order["block_size"]), self.settings.workers)
+        x = source.train.x
+        dtype = str(x.dtype).removeprefix("torch.")
+        common = Common(tuple(x.shape[1:]), dtype, tuple(_names(source)))
+        return NodeFacts(own=True, content=content, site=SiteFacts(common, clients))
+
+    def backend(self, request: Request) -> LocalBackend:
+        """Make who trains and tests; classes have the numbers that the server gave them."""
+        recipe, run = request.recipe, request.assignment
+        source, content = self._source(recipe)
+        if request.content != content:
+            raise InputError("data: other samples than when this node was asked about them")
+        source = _numbered(source, run)
+        assert run.common is not None
+        everybody = RemoteClients(run.common, [UNKNOWN] * run.clients, recipe.data)
+        variant = recipe.compare[run.variant]
+        setup = build_setup(recipe.of(variant), variant, everybody, run.seed)
+        parts, tests = self._parts(source)
+        data = TrainData(source.train, parts, len(run.common.classes))
+        nothing = source.test.only(np.zeros(len(source.test), dtype=bool))
+        plan = own_tests([TestSet.of(tests.get(c, nothing)) for c in range(run.clients)])
+        tallies = wanted(used(recipe.metrics.extra), plan)
+        plan = replace(plan, tallies={tally.name: tally for tally in tallies})
+        return _backend(setup, data, plan, run.block_size, self.settings.workers)
 
     def _source(self, recipe: Recipe) -> tuple[Source, str]:
         path, options = self.settings.data, recipe.data
         source, content = _read(path, options.size, Path(path).stat().st_mtime_ns)
-        return shrunk(source, options.shrink), content
+        return shrink(source, options.shrink), content
 
     def _parts(self, source: Source) -> tuple[dict[int, Index], dict[int, Samples]]:
-        """Deal the site's samples to its clients: one has all, several have those that name them."""
+        """Deal the samples to the clients: one has all, several have those that name them."""
         clients = self.settings.clients
         if len(clients) == 1:
             return {clients[0]: np.arange(len(source.train))}, {clients[0]: source.test}
-        found = 1 if source.owner is None else int(source.owner.max()) + 1
-        if source.owner is None or found != len(clients):
+        named = 1 if source.owner is None else int(source.owner.max()) + 1
+        if source.owner is None or named != len(clients):
             raise InputError(
-                f"ids = {len(clients)} clients: the data of this site name {found if found > 1 else 'none'}; "
-                "an array 'client' (npz) or client folders must name as many"
+                f"ids = {len(clients)} clients: the data of this site name "
+                f"{named if named > 1 else 'none'}; an array 'client' (npz) or client folders must "
+                "name as many"
             )
         parts = dict(zip(clients, grouped(source.owner, len(clients)), strict=True))
         if source.test_owner is None:
@@ -172,50 +136,87 @@ def site_of(settings: NodeSettings) -> RecipeSite | OwnSite:
     return OwnSite(settings) if settings.data else RecipeSite(settings)
 
 
-def _desk(
-    this: Setup, data: TrainData, tests: Sequence[Samples], block_size: int, workers: int
-) -> LocalBackend:
-    if workers == 1:
-        return SerialBackend(this, data, tests, block_size, Held())
-    return Crew(this, data, tests, block_size, workers)
+class MessageMemory(ClientMemory):
+    """What the clients of one message remember; the node writes it to files by itself."""
+
+    def spill(self, round: int) -> None:
+        """Keep it here: each block is written and dropped as soon as it is done."""
+
+
+class LastingPoolBackend(PoolBackend):
+    """Uses processes that stay from message to message as long as none of them fails."""
+
+    def __init__(
+        self, setup: Setup, data: TrainData, plan: TestPlan, block_size: int, workers: int
+    ) -> None:
+        pool = lasting_pool(workers)
+        with _closed_on_failure(pool):
+            super().__init__(setup, data, plan, block_size, pool, MessageMemory())
+
+    def test(self, exams: Sequence[Exam]) -> list[Answers]:
+        with _closed_on_failure(self.pool):
+            return super().test(exams)
+
+    def _answer(self, work: Sequence[Work]) -> Sequence[Outcome]:
+        workers = len(self.pool.processes)
+        if self.pool is not lasting_pool(workers):  # some block before this one failed
+            self.pool = lasting_pool(workers)
+            self.pool.prepare(self.setup, self.data, self.plan)
+        with _closed_on_failure(self.pool):
+            return super()._answer(work)
 
 
 @lru_cache(maxsize=1)
-def _pool(workers: int) -> WorkerPool:
+def lasting_pool(workers: int) -> WorkerPool:
+    """Return the processes of this node."""
     return WorkerPool(workers)
 
 
 @contextmanager
-def _dropped(pool: WorkerPool) -> Iterator[None]:
+def _closed_on_failure(pool: WorkerPool) -> Iterator[None]:
     """After a failure, let others work: who is still busy would answer to the next question."""
     try:
         yield
     except Exception:
         pool.close()
-        _pool.cache_clear()
+        lasting_pool.cache_clear()
         raise
 
 
-@lru_cache(maxsize=2)
-def _federation(recipe: str, seed: int) -> Federation:
-    """Load the clients of a recipe once, in a process that stays."""
-    return federation(parse(tomllib.loads(recipe)), seed)
+def _backend(
+    setup: Setup, data: TrainData, plan: TestPlan, block_size: int, workers: int
+) -> LocalBackend:
+    if workers == 1:
+        return SerialBackend(setup, data, plan, block_size, MessageMemory())
+    return LastingPoolBackend(setup, data, plan, block_size, workers)
 
 
 @lru_cache(maxsize=1)
 def _read(path: str, size: int, changed: int) -> tuple[Source, str]:
     """Read a site's own samples, and hash them; again when the file has changed."""
-    source = own.npz(path) if Path(path).suffix == ".npz" else own.folder(path, size)
+    source = npz.load(path) if Path(path).suffix == ".npz" else folder.load(path, size)
     return source, _hash(_content(source.train), _content(source.test))
 
 
-def _check_known(clients: Sequence[int], count: int) -> None:
-    if strangers := [client for client in clients if client >= count]:
-        raise InputError(f"client {strangers[0]}: the recipe has clients 0 to {count - 1}")
+def _numbered(source: Source, run: Assignment) -> Source:
+    """Give classes the numbers that they have in the whole federation."""
+    assert run.common is not None
+    known, names = run.common.classes, _names(source)
+    if strangers := [name for name in names if name not in known]:
+        raise InputError(f"data: class {strangers[0]!r} is not among those that the run began with")
+    number = torch.tensor([known.index(name) for name in names])
+    train = replace(source.train, y=number[source.train.y])
+    test = replace(source.test, y=number[source.test.y])
+    return replace(source, train=train, test=test)
 
 
 def _names(source: Source) -> list[str]:
     return list(source.class_names or map(str, range(source.num_classes)))
+
+
+def _count_distinct(samples: Samples, part: Index) -> int:
+    """Count the samples that differ in single precision; -0.0 is no other pixel."""
+    return len({(samples.x[i].float() + 0.0).numpy().tobytes() for i in part})
 
 
 def _content(samples: Samples, part: Index | None = None) -> str:

@@ -1,5 +1,7 @@
-"""A process of the node that stays: Flower starts a new one for every message, which would import
-torch every time.
+"""A process of the node that stays, with everything imported.
+
+Flower starts a new process for every message, which would import torch every time. It only brings
+the message here, so nothing heavy may be imported at the head of this file.
 """
 
 from __future__ import annotations
@@ -8,7 +10,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
@@ -16,11 +17,20 @@ from pathlib import Path
 from typing import Any
 
 Blobs = dict[str, bytes]
-SOCKET = "FEDBR_DESK"  # where it listens, told to Flower's processes; a file that only this user can open
+
+# The environment variable by which Flower's processes know where it listens: a file that only this
+# user can open.
+SOCKET = "FEDBR_NODE_SOCKET"
 
 
-def at_desk(blobs: Blobs, config: Mapping[str, Any], otherwise: Callable[[], Blobs]) -> Blobs:
-    """Let the process that stays answer a message; where there is none, or it died, answer here."""
+def reply_in_daemon(
+    blobs: Blobs, config: Mapping[str, Any], otherwise: Callable[[], Blobs]
+) -> Blobs:
+    """Let the process that stays answer a message.
+
+    config: the node's settings, as Flower has them. otherwise: answers where there is no such
+    process, or it died.
+    """
     if address := os.environ.get(SOCKET):
         with suppress(OSError, EOFError), Client(address, "AF_UNIX") as connection:
             _send(connection, blobs, config)
@@ -30,32 +40,17 @@ def at_desk(blobs: Blobs, config: Mapping[str, Any], otherwise: Callable[[], Blo
 
 def main(address: str) -> None:
     """Answer messages, one after the other, until the process is ended or its parent is gone."""
+    from ..util.processes import end_with_parent
     from .app import reply_here
 
-    end_with_parent()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     with Listener(address, "AF_UNIX", backlog=8) as listener:
         Path(address).chmod(0o600)
         while True:
-            with (
-                suppress(Exception),
-                listener.accept() as connection,
-            ):  # then Flower's process answers by itself
+            # After a failure, Flower's process answers by itself.
+            with suppress(Exception), listener.accept() as connection:
                 blobs, config = _receive(connection)
                 _send(connection, reply_here(blobs, config), {})
-
-
-def end_with_parent() -> None:
-    """End this process when the one that started it is gone; Flower's own would wait for each other
-    for ever.
-    """
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)  # nothing is here that is not on disk too
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _send(connection: Connection, blobs: Blobs, config: Mapping[str, Any]) -> None:

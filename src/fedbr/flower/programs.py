@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..util.errors import InputError, RunError
+from ..util.processes import ending_with_us
 
 SAFE = {  # nothing is sent to anybody but the SuperLink, and nothing is installed
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -24,18 +24,17 @@ SAFE = {  # nothing is sent to anybody but the SuperLink, and nothing is install
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds; the default is one, in every round
 }
-PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PATIENCE = 15.0  # seconds until a process that was asked to end is killed
 
 
-class Processes:
+class Programs:
     """Programs that end when this object does."""
 
     def __init__(self, home: Path) -> None:
         self.home = home  # Flower's files: connections, installed apps, keys of the session
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.logs: dict[str, Path] = {}
-        self.rooms: list[tempfile.TemporaryDirectory[str]] = []
+        self._folders: list[tempfile.TemporaryDirectory[str]] = []
 
     def start(
         self, name: str, line: Sequence[str], log: Path, settings: Mapping[str, str] | None = None
@@ -52,17 +51,20 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 env=environment(self.home) | dict(settings or {}),
                 start_new_session=True,  # Ctrl-C is for us; we end them
-                preexec_fn=_end_with_us(),
+                preexec_fn=ending_with_us(),
             )
         self.logs[name] = log
 
-    def room(self) -> Path:
+    def private_folder(self) -> Path:
         """Make a folder that only this user can enter, and that goes at the end."""
-        self.rooms.append(tempfile.TemporaryDirectory(prefix="fedbr-"))
-        return Path(self.rooms[-1].name)
+        self._folders.append(tempfile.TemporaryDirectory(prefix="fedbr-"))
+        return Path(self._folders[-1].name)
 
     def check(self, besides: str = "") -> None:
-        """Refuse to go on when one of them has ended."""
+        """Raise RunError if one of them has ended.
+
+        besides: the name of one that may.
+        """
         for name, process in self.running.items():
             if name != besides and (code := process.poll()) is not None:
                 log = self.logs[name]
@@ -76,8 +78,9 @@ class Processes:
         self._gone(name)
 
     def _gone(self, name: str) -> None:
-        """Wait for one that was told to end; Flower takes a second signal for an order to drop
-        everything.
+        """Wait for one that was asked to end.
+
+        It is asked once only: Flower takes a second signal for an order to drop everything.
         """
         process = self.running.pop(name)
         with suppress(subprocess.TimeoutExpired):
@@ -92,33 +95,14 @@ class Processes:
             process.terminate()
         for name in reversed(list(self.running)):
             self._gone(name)
-        while self.rooms:
-            self.rooms.pop().cleanup()
+        while self._folders:
+            self._folders.pop().cleanup()
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> Programs:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _end_with_us() -> Callable[[], None] | None:
-    """Return what a child does first so that it ends even when this process is killed; Linux knows
-    how.
-    """
-    if sys.platform != "linux":
-        return None
-    us, prctl = (
-        os.getpid(),
-        ctypes.CDLL(None).prctl,
-    )  # looked up here: little is safe between fork and exec
-
-    def tell() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != us:  # killed before it could be told
-            os._exit(1)
-
-    return tell
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -135,20 +119,21 @@ def environment(home: Path) -> dict[str, str]:
 
 def program(name: str) -> str:
     """Find one of Flower's programs, beside this Python before anywhere else."""
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if found is None:
+    beside = shutil.which(name, path=str(Path(sys.executable).parent))
+    path = beside or shutil.which(name)
+    if path is None:
         raise InputError(f"{name}: Flower is not installed; pip install 'fedbr[flower]'")
-    return found
+    return path
 
 
 def last_words(log: Path, start: int = 0) -> str:
-    """Return what a program complained of last, or its last line, from a place in its log on."""
+    """Return what a program complained of last, or its last line.
+
+    start: the place in its log from which on to look.
+    """
     text = log.read_bytes()[start:].decode("utf-8", "replace") if log.exists() else ""
-    lines = [
-        line
-        for line in (re.sub(r"\x1b\[\d*m", "", line).strip() for line in text.splitlines())
-        if line
-    ]
+    plain = (re.sub(r"\x1b\[\d*m", "", line).strip() for line in text.splitlines())
+    lines = [line for line in plain if line]
     errors = [i for i, line in enumerate(lines) if line.startswith("ERROR")]
     chosen = lines[errors[-1] : errors[-1] + 3] if errors else lines[-1:]
     return " ".join(" ".join(chosen).removeprefix("ERROR :").split()) or "it said nothing"
@@ -171,7 +156,10 @@ def listens(host: str, port: int) -> bool:
 def wait_until(
     ready: Callable[[], bool], seconds: float, what: str, check: Callable[[], None]
 ) -> None:
-    """Wait for something, as long as everybody is alive."""
+    """Wait for something.
+
+    what: the same in words. check: is called meanwhile, and raises when there is no use in waiting.
+    """
     end = time.monotonic() + seconds
     while not ready():
         check()
