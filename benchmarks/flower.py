@@ -1,9 +1,8 @@
-"""What a round on Flower costs beyond training, and where it goes: python -m benchmarks.flower
-(wants a quiet machine).
+"""What a round on Flower costs beyond training, and where it goes: python -m benchmarks.flower.
 
-A SuperLink and three nodes on this machine, a model of 37 MB, FedAvg. The times are those of the
-server's own log; the processor time is that of all processes of the federation, looked at five
-times a second.
+It wants a quiet machine: a SuperLink and three nodes on it, a model of 37 MB, FedAvg. The times are
+those of the server's own log; the processor time is that of all processes of the federation, looked
+at five times a second.
 """
 
 from __future__ import annotations
@@ -13,19 +12,22 @@ import re
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
 from fedbr.flower import launch, submit
 from fedbr.flower.programs import Programs
-from fedbr.recipe import load as config
+from fedbr.recipe.load import parse
+from fedbr.recipe.schema import Recipe
 
 from .results import insert, markdown
 
 ROUNDS, NODES = 8, 3
 MODELS = {"37 MB": [3000, 3000], "0.02 MB": [64]}  # by their layers
-PEOPLE = {  # how to tell the processes of a federation by their command lines
+ROLES = {  # how to tell the processes of a federation by their command lines
     "flower-superlink": "SuperLink",
     "flwr-serverapp": "server: checks, averages, saves",
     "fedbr.flower.daemon": "nodes: training, and what is around it",
@@ -33,37 +35,50 @@ PEOPLE = {  # how to tell the processes of a federation by their command lines
     "flower-supernode": "nodes: SuperNode",
     "": "others of Flower's",
 }
-TICK = os.sysconf("SC_CLK_TCK")
+TICKS = os.sysconf("SC_CLK_TCK")  # in a second
+
+Processor = Mapping[str, float]  # role -> processor seconds
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the rounds behind the first cost."""
+
+    seconds: Mapping[str, Sequence[float]]  # what they went to -> of each round
+    processor: Processor  # of a round, on average
 
 
 def main() -> None:
-    found = {name: measure(hidden) for name, hidden in MODELS.items()}
-    seconds = [["seconds of a round: median (lowest to highest)", *found]]
-    for part in next(iter(found.values()))[0]:
-        seconds.append([part, *(_spread(parts[part]) for parts, _ in found.values())])
-    processor = [["processor seconds of a round", *found]]
-    for who in PEOPLE.values():
-        processor.append([who, *(f"{spent.get(who, 0.0):.1f}" for _, spent in found.values())])
-    about = f"{NODES} nodes and the SuperLink on one machine of {os.cpu_count()} cores, rounds 2 to {ROUNDS}"
-    insert(
-        "flower",
-        f"{about} (`python -m benchmarks.flower`).\n\n{markdown(seconds)}\n\n{markdown(processor)}",
+    """Train with both models, and write the section."""
+    measured = {name: measure(hidden) for name, hidden in MODELS.items()}
+    seconds = [["seconds of a round: median (lowest to highest)", *measured]]
+    for part in next(iter(measured.values())).seconds:
+        seconds.append([part, *(_spread(each.seconds[part]) for each in measured.values())])
+    processor = [["processor seconds of a round", *measured]]
+    for role in ROLES.values():
+        spent = [each.processor.get(role, 0.0) for each in measured.values()]
+        processor.append([role, *(f"{value:.1f}" for value in spent)])
+    about = (
+        f"{NODES} nodes and the SuperLink on one machine of {os.cpu_count()} cores, rounds 2 to "
+        f"{ROUNDS} (`python -m benchmarks.flower`)."
     )
+    insert("flower", "\n\n".join([about, markdown(seconds), markdown(processor)]))
 
 
-def _spread(found: list[float]) -> str:
-    return f"{statistics.median(found):.1f} ({min(found):.1f} to {max(found):.1f})"
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
 
 
-def measure(hidden: list[int]) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Train with an MLP; return the seconds of every round by what they went to, and the
-    processor's by who.
+def make_recipe(hidden: Sequence[int]) -> Recipe:
+    """Make a recipe of short rounds of an MLP.
+
+    hidden: its layers.
     """
-    recipe = config.parse(
+    return parse(
         {
             "name": "overhead",
             "data": {"name": "digits", "clients": NODES},
-            "model": {"name": "mlp", "hidden": hidden},
+            "model": {"name": "mlp", "hidden": list(hidden)},
             "train": {
                 "rounds": ROUNDS,
                 "local_steps": 10,
@@ -74,83 +89,100 @@ def measure(hidden: list[int]) -> tuple[dict[str, list[float]], dict[str, float]
             "compare": [{"label": "FedAvg"}],
         }
     )
+
+
+def measure(hidden: Sequence[int]) -> Measured:
+    """Train an MLP on a federation of this machine."""
     with tempfile.TemporaryDirectory() as place, Programs(Path(place) / "home") as programs:
         folder, out = Path(place), Path(place) / "out"
         launch.start_trial(programs, folder, NODES, NODES)
-        submit.submit(
-            programs, folder, recipe, {"out": str(out), "wait": 120.0, "reply-timeout": 600.0}
-        )
-        spent = watch(programs, out)
-        return parts_of((out / "flower.log").read_text("utf-8")), spent
+        config = {"out": str(out), "wait": 120.0, "reply-timeout": 600.0}
+        submit.submit(programs, folder, make_recipe(hidden), config)
+        processor = watch(programs, out)
+        return Measured(read_log((out / "flower.log").read_text("utf-8")), processor)
 
 
-def watch(programs: Programs, out: Path) -> dict[str, float]:
-    """Wait for the end of the run; return the processor seconds of a round by who spent them, but
-    for the first.
-    """
-    begun: dict[str, float] | None = None
+def watch(programs: Programs, out: Path) -> Processor:
+    """Wait for the end of a run; return the processor seconds of a round after the first."""
+    after_first: Processor | None = None
     seen: dict[int, tuple[str, float]] = {}
     while programs.running[submit.RUN].poll() is None:
         programs.check(besides=submit.RUN)
-        seen |= processor(programs.home)
-        lines = sum(file.read_bytes().count(b"\n") for file in out.glob("runs/*/metrics.jsonl"))
-        if lines >= 1 and begun is None:
-            begun = total(seen)
-        if lines == ROUNDS:
+        seen |= look_at_processes(programs.home)
+        rounds = sum(file.read_bytes().count(b"\n") for file in out.glob("runs/*/metrics.jsonl"))
+        if rounds >= 1 and after_first is None:
+            after_first = by_role(seen)
+        if rounds == ROUNDS:
             break
         time.sleep(0.2)
-    assert begun is not None, "the run ended before its first round"
+    if after_first is None:
+        raise RuntimeError("the run ended before its first round")
     programs.running[submit.RUN].wait()
-    return {
-        name: (seconds - begun.get(name, 0.0)) / (ROUNDS - 1)
-        for name, seconds in total(seen).items()
-    }
+    spent = {}
+    for role, seconds in by_role(seen).items():
+        spent[role] = (seconds - after_first.get(role, 0.0)) / (ROUNDS - 1)
+    return spent
 
 
-def processor(home: Path) -> dict[int, tuple[str, float]]:
-    """Return what every process of the federation is, and its processor seconds so far."""
-    found = {}
+def look_at_processes(home: Path) -> dict[int, tuple[str, float]]:
+    """Return the role of every process of the federation, and its processor seconds so far."""
+    seen = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if f"FLWR_HOME={home}".encode() not in (entry / "environ").read_bytes():
                 continue
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:
+        except OSError:  # it has just ended
             continue
-        name = next(name for sign, name in PEOPLE.items() if sign in line)
-        found[int(entry.name)] = (name, (int(fields[11]) + int(fields[12])) / TICK)
-    return found
+        role = next(role for sign, role in ROLES.items() if sign in line)
+        user, system = int(fields[11]), int(fields[12])
+        seen[int(entry.name)] = role, (user + system) / TICKS
+    return seen
 
 
-def total(seen: dict[int, tuple[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name, seconds in seen.values():
-        found[name] = found.get(name, 0.0) + seconds
-    return found
+def by_role(seen: Mapping[int, tuple[str, float]]) -> Processor:
+    """Add up processor seconds."""
+    total: dict[str, float] = {}
+    for role, seconds in seen.values():
+        total[role] = total.get(role, 0.0) + seconds
+    return total
 
 
-def parts_of(log: str) -> dict[str, list[float]]:
-    """Read the log of a run, leaving out the first round, which waits for the nodes."""
-    number = r"(\d+\.\d) s"
-    found = re.findall(rf"train: \d+ messages sent in {number}, .* in {number}", log)
-    sent = [(float(push), float(fetch)) for push, fetch in found]
-    line = rf"^(\S+ \S+) INFO round .* MB up, {number}, of which clients {number}"
-    rounds = re.findall(line, log, re.MULTILINE)
-    ends = [datetime.fromisoformat(when.replace(",", ".")) for when, *_ in rounds]
+NUMBER = r"(\d+\.\d) s"
+EXCHANGE = re.compile(rf"train: \d+ messages sent in {NUMBER}, .* in {NUMBER}")
+ROUND = re.compile(
+    rf"^(\S+ \S+) INFO round \d+, train: .* MB up, {NUMBER}, of which clients {NUMBER}",
+    re.MULTILINE,
+)
+
+
+def read_log(log: str) -> Mapping[str, Sequence[float]]:
+    """Return the seconds of every round after the first, which waits for the nodes."""
+    sent, fetched = [], []
+    for seconds_sent, seconds_fetched in EXCHANGE.findall(log)[1:]:
+        sent.append(float(seconds_sent))
+        fetched.append(float(seconds_fetched))
+    ends, exchange, training = [], [], []
+    for when, seconds_exchange, seconds_training in ROUND.findall(log):
+        ends.append(datetime.fromisoformat(when.replace(",", ".")))
+        exchange.append(float(seconds_exchange))
+        training.append(float(seconds_training))
     whole = [(after - before).total_seconds() for before, after in pairwise(ends)]
-    exchange, training = ([float(row[i]) for row in rounds[1:]] for i in (1, 2))
-    push, fetch = ([pair[i] for pair in sent[1:]] for i in (0, 1))
-    between = [w - e for w, e in zip(whole, exchange, strict=True)]
-    nodes = [e - p - f - t for e, p, f, t in zip(exchange, push, fetch, training, strict=True)]
-    beyond = [w - t for w, t in zip(whole, training, strict=True)]
+    exchange, training = exchange[1:], training[1:]
+    rows = zip(whole, exchange, training, sent, fetched, strict=True)
+    nodes, beyond, between = [], [], []
+    for seconds, exchanged, trained, pushed, pulled in rows:
+        nodes.append(exchanged - pushed - pulled - trained)
+        beyond.append(seconds - trained)
+        between.append(seconds - exchanged)
     return {
         "**a round**": whole,
         "training, the slowest node": training,
         "**beyond training**": beyond,
-        "server: writes the messages and hands them to the SuperLink": push,
+        "server: writes the messages and hands them to the SuperLink": sent,
         "nodes: fetch them, start Flower's process, hand the answer in": nodes,
-        "server: fetches the answers": fetch,
+        "server: fetches the answers": fetched,
         "server: looks at them, averages, saves the round, asks who is there": between,
     }
 

@@ -1,156 +1,249 @@
-"""Measure docs/results.md anew: python -m benchmarks.results [NAME ...] (make results; resumes when
-interrupted).
+"""Measure docs/results.md anew: python -m benchmarks.results [NAME ...] (make results).
+
+It goes on where it was interrupted. What is said of the results comes from ``fedbr.report.words``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import statistics
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from fedbr.cli.progress import Progress
+from fedbr.cli.tables import show
 from fedbr.data import DATASETS
 from fedbr.methods import METHODS
-from fedbr.recipe import load as config
+from fedbr.recipe.load import load
 from fedbr.recipe.schema import Recipe
-from fedbr.report import plots, tables
-from fedbr.report.write import curves
-from fedbr.run import loop as experiment
-from fedbr.run.folder import ResultFolder
+from fedbr.report import words
+from fedbr.report.compare import Comparison, VariantResults, compare
+from fedbr.report.curves import accuracies
+from fedbr.report.plots import convergence_picture
+from fedbr.report.style import BANDS
+from fedbr.report.tables import comparison_table
+from fedbr.run.engines import OneByOne
+from fedbr.run.plan import Experiment
+from fedbr.run.results import Results, RunResult
+from fedbr.run.runner import execute
 from fedbr.util.errors import InputError
 
 PAGE = Path("docs/results.md")
+README = Path("README.md")
 PICTURES = Path("docs/img")
+RESULTS = Path("runs/results")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: a shipped recipe, and what is set in it."""
+
+    recipe: str
+    overrides: Sequence[str] = ()
+
+    def load(self) -> Recipe:
+        """Load the recipe with what is set in it."""
+        return load(self.recipe, self.overrides)
+
+    @property
+    def command(self) -> str:
+        """The command line that trains the same."""
+        return " ".join([f"fedbr run {self.recipe}", *(f"--set {o}" for o in self.overrides)])
+
+
 THREE = "train.seeds=0,1,2"
 FIVE, TEN = "train.seeds=0,1,2,3,4", "train.seeds=0,1,2,3,4,5,6,7,8,9"
-EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
-    "digits": ("digits", [TEN]),
-    "digits-lr-0.05": ("digits", ["train.lr=0.05", "fedbr.lazy=1", "metrics.target=0.9", FIVE]),
-    "rotated-digits": ("rotated-digits", [FIVE]),
-    "tuning": ("tuning", []),
-    "methods": ("methods", []),
+SECTIONS = {
+    "demo": Section("digits"),  # what README shows
+    "digits": Section("digits", [TEN]),
+    "digits-lr-0.05": Section(
+        "digits", ["train.lr=0.05", "fedbr.lazy=1", "metrics.target=0.9", FIVE]
+    ),
+    "rotated-digits": Section("rotated-digits", [FIVE]),
+    "tuning": Section("tuning"),
+    "methods": Section("methods"),
     # Those below need files: $FEDBR_DATA says where.
-    "rotated-mnist": ("rotated-mnist", [THREE]),
-    "clean-cifar10": ("clean-cifar10", []),
-    "rotated-cifar10": ("rotated-cifar10", []),
-    "cifar100": ("cifar100", []),
-    "pacs": ("pacs", [THREE]),
+    "rotated-mnist": Section("rotated-mnist", [THREE]),
+    "clean-cifar10": Section("clean-cifar10"),
+    "rotated-cifar10": Section("rotated-cifar10"),
+    "cifar100": Section("cifar100"),
+    "pacs": Section("pacs", [THREE]),
 }
 
 
-def main(names: list[str]) -> None:
-    for name in names or EXPERIMENTS:
-        recipe, overrides = EXPERIMENTS[name]
-        chosen = config.load(recipe, overrides)
-        folder = Path("runs/results") / name
-        try:
-            results = experiment.run(chosen, folder, workers=None, watch=progress)
-        except InputError as error:
-            if not DATASETS[chosen.data.name].files:
-                raise
-            print(f"{name} stays as it is: {error}", file=sys.stderr)
+def main(names: Sequence[str]) -> None:
+    """Train and write the named sections, or all."""
+    for name in names or SECTIONS:
+        section = SECTIONS[name]
+        results = train(name, section.load())
+        if results is None:
             continue
-        command = " ".join([f"fedbr run {recipe}", *(f"--set {o}" for o in overrides)])
-        head = f"`{command}`\n\n{tables.about(results)}.\n\n"
-        if name == "tuning":
-            insert(name, head + grids(results))
-            continue
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        seeds = len(chosen.train.seeds)
-        band = "" if len(chosen.compare) > len(plots.COLORS) else "; lowest to highest"
-        title = (
-            f"{name}: {seeds} seeds (mean{band})"
-            if seeds > 1
-            else f"{name}: seed {chosen.train.seeds[0]}"
-        )
-        plots.convergence_picture(
-            curves(ResultFolder.read(folder)), PICTURES / f"{name}.png", title
-        )
-        text = f"{head}![accuracy by round](img/{name}.png)\n\n{comparison(results)}"
-        insert(name, text + (losses(folder, chosen) if DATASETS[chosen.data.name].files else ""))
+        if name == "demo":
+            insert(name, f"```\n{terminal(results)}```", README)
+        else:
+            insert(name, write_section(name, section, results))
 
 
-def progress(label: str, seed: int, line: dict[str, Any] | None) -> None:
-    if line and line["round"] % 10 == 0:
-        print(f"{label} seed {seed} round {line['round']}: {line['accuracy']:.3f}", flush=True)
+def train(name: str, recipe: Recipe) -> Results | None:
+    """Train what is not trained yet; None if the data set's files are not there."""
+    experiment = Experiment(recipe, RESULTS / name)
+    try:
+        with Progress() as watch:
+            (results,) = execute([experiment], OneByOne(workers=None), watch=watch)
+    except InputError as error:
+        if not DATASETS[recipe.data.name].files:
+            raise
+        print(f"{name} stays as it is: {error}", file=sys.stderr)
+        return None
+    return results
 
 
-def comparison(results: dict[str, Any]) -> str:
-    """Write the comparison, in a table and in words, and every seed."""
-    header, cells = tables.compare(results)
-    target = results["recipe"]["metrics"]["target"]
-    words = "\n".join(f"- {s}" for s in tables.sentences(results))
-    seeds = results["recipe"]["train"]["seeds"]
-    splits = {run["seed"]: run["split"]["effective_classes"] for run in results["runs"]}
-    rows = [
-        [f"5 best rounds % (round of {target * 100:g} %)", *(f"seed {s}" for s in seeds)],
-        ["effective classes", *(f"{statistics.fmean(splits[s]):.2f}" for s in seeds)],
+def write_section(name: str, section: Section, results: Results) -> str:
+    """Write a section, and draw its picture."""
+    head = f"`{section.command}`\n\n{words.about(results)}."
+    if name == "tuning":
+        return f"{head}\n\n{tuning_table(results)}"
+    draw(name, results)
+    comparison = compare(results)
+    parts = [
+        head,
+        f"![accuracy by round](img/{name}.png)",
+        variants_table(comparison),
+        "\n".join(f"- {sentence}" for sentence in words.closing(comparison)),
+        seeds_table(comparison),
     ]
-    for row in tables.rows(results):
-        by_seed = {run["seed"]: run for run in row.runs}
-        rows.append([row.label, *(_seed(by_seed.get(s), str(target)) for s in seeds)])
-    return f"{markdown([header, *cells])}\n\n{words}\n\n{markdown(rows)}"
+    if DATASETS[results.recipe.data.name].files:
+        parts.append(losses(results))
+    return "\n\n".join(part for part in parts if part)
 
 
-def losses(folder: Path, recipe: Recipe) -> str:
-    """Write how the training loss falls, of the first seed."""
-    seed, results = recipe.train.seeds[0], ResultFolder(folder, recipe)
-    found = []
-    for variant in recipe.compare:
-        lines = results.run(variant, seed).lines()
-        found.append(f"{variant.label} {lines[0]['loss']:.2f} to {lines[-1]['loss']:.2f}")
-    return f"\n\nTraining loss from the first to the last round, seed {seed}: {', '.join(found)}."
+def terminal(results: Results) -> str:
+    """Return what ``fedbr run`` prints in the end."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        show(compare(results))
+    lines = [line.rstrip() for line in printed.getvalue().splitlines()]
+    return "\n".join(lines) + "\n"
 
 
-def _seed(run: dict[str, Any] | None, target: str) -> str:
-    if run is None or run["accuracy"]["top5"] is None:
+def draw(name: str, results: Results) -> None:
+    """Draw accuracy by round."""
+    seeds = results.seeds
+    title = f"{name}: seed {seeds[0]}"
+    if len(seeds) > 1:
+        band = "" if len(results.labels) > BANDS else "; lowest to highest"
+        title = f"{name}: {len(seeds)} seeds (mean{band})"
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    convergence_picture(accuracies(results), PICTURES / f"{name}.png", title)
+
+
+def variants_table(comparison: Comparison) -> str:
+    """Write the table that the terminal shows."""
+    header, rows = comparison_table(comparison)
+    return markdown([header, *rows])
+
+
+def seeds_table(comparison: Comparison) -> str:
+    """Write the headline figure of every seed."""
+    results = comparison.results
+    target = f"{results.recipe.metrics.target * 100:g} %"
+    header = [f"5 best rounds % (round of {target})"]
+    effective = ["effective classes"]
+    for seed in results.seeds:
+        header.append(f"seed {seed}")
+        effective.append(_effective_classes(results, seed))
+    rows = [header, effective]
+    for variant in comparison.variants:
+        cells = [_seed_cell(variant, results.run(variant.label, seed)) for seed in results.seeds]
+        rows.append([variant.label, *cells])
+    return markdown(rows)
+
+
+def _effective_classes(results: Results, seed: int) -> str:
+    for run in results.runs:
+        if run.seed == seed and run.record.split is not None:
+            return f"{statistics.fmean(run.record.split.effective_classes):.2f}"
+    return "-"
+
+
+def _seed_cell(variant: VariantResults, run: RunResult | None) -> str:
+    if run is None or run.accuracy.top5 is None:
         return "-"
-    reached = run["rounds_to"][target]
-    return f"{run['accuracy']['top5'] * 100:.1f}" + (f" ({reached})" if reached else "")
+    if run.diverged:
+        return "diverged"
+    reached = variant.round_of(run)
+    return f"{100 * run.accuracy.top5:.1f}" + (f" ({reached})" if reached else "")
 
 
-def grids(results: dict[str, Any]) -> str:
-    """Write what every value of a grid gave; the best mean is in bold and must be what the recipe
-    methods uses.
+def losses(results: Results) -> str:
+    """Write how the training loss falls, of the first seed."""
+    seed, falls = results.seeds[0], []
+    for label in results.labels:
+        run = results.run(label, seed)
+        if run is not None and run.rounds:
+            falls.append(f"{label} {run.rounds[0].loss:.2f} to {run.rounds[-1].loss:.2f}")
+    return (
+        f"Training loss from the first to the last round, seed {seed}: {', '.join(falls)}."
+        if falls
+        else ""
+    )
+
+
+def tuning_table(results: Results) -> str:
+    """Write what every value of a grid gave, the best mean in bold.
+
+    The recipe methods must use that value; SystemExit if it does not.
     """
-    used = {
-        m["name"]: m
-        for variant in config.load("methods").compare
-        for m in variant.methods
-        if len(variant.methods) == 1
-    }
-    tried: dict[tuple[str, str], dict[float, list[float]]] = {}
-    for run in results["runs"]:
-        (method,) = run["methods"]
-        key = run["label"].split()[1].partition("=")[0]
-        score = float("-inf") if run["diverged"] else 100 * run["accuracy"]["top5"]
-        tried.setdefault((method["name"], key), {}).setdefault(method[key], []).append(score)
+    used = {}
+    for variant in load("methods").compare:
+        if len(variant.methods) == 1:
+            used[variant.methods[0]["name"]] = variant.methods[0]
     rows = [
         ["method", "parameter", "5 best rounds % on held-out training samples, mean over seeds"]
     ]
-    for (name, key), scores in tried.items():
-        means = {value: statistics.fmean(found) for value, found in scores.items()}
+    for (name, key), scores in _scores(results).items():
+        means = {value: statistics.fmean(of_seeds) for value, of_seeds in scores.items()}
         best = max(means, key=lambda value: means[value])
         if used[name][key] != best:
             raise SystemExit(
-                f"recipes/methods.toml: {name}.{key} is {used[name][key]}, but {best} won"
+                f"recipe methods: {name}.{key} is {used[name][key]}, but {best} was better"
             )
-        cells = (
-            f"**{v:g}: {mean:.1f}**" if v == best else f"{v:g}: {mean:.1f}"
-            for v, mean in means.items()
-        )
+        cells = []
+        for value, mean in means.items():
+            cell = f"{value:g}: {mean:.1f}"
+            cells.append(f"**{cell}**" if value == best else cell)
         rows.append([METHODS[name].__name__, f"`{key}`", ", ".join(cells)])
     return markdown(rows)
 
 
-def markdown(rows: list[list[str]]) -> str:
+Scores = dict[float, list[float]]  # of each value of a parameter, the score of every seed
+
+
+def _scores(results: Results) -> Mapping[tuple[str, str], Scores]:
+    """Collect scores by method and parameter, which a label such as "FedProx mu=0.1" names."""
+    tried: dict[tuple[str, str], Scores] = {}
+    for run in results.runs:
+        (method,) = run.variant.methods
+        key = run.label.split()[1].partition("=")[0]
+        score = float("-inf")
+        if not run.diverged and run.accuracy.top5 is not None:
+            score = 100 * run.accuracy.top5
+        tried.setdefault((method["name"], key), {}).setdefault(method[key], []).append(score)
+    return tried
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Write a table, the first row as its header."""
     head, *body = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
 
 
 def insert(name: str, text: str, file: Path = PAGE) -> None:
-    """Put a section between its two marks in a page."""
+    """Put a section between its two marks in a page; without marks, at the end."""
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     page = file.read_text("utf-8") if file.exists() else ""
     if begin not in page:

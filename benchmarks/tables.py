@@ -1,61 +1,74 @@
-"""Put tables of the paper, at the size for two cores, into docs/results.md: python -m
-benchmarks.tables [NAME ...].
+"""Put tables of the paper, at the size for two cores, into docs/results.md.
 
-Resumes. The first are trained on digits, those of FILES on the paper's data, which $FEDBR_DATA says
-where to find.
+python -m benchmarks.tables [NAME ...] goes on where it was interrupted. The first are trained on
+digits, those of FILES on the paper's data, which $FEDBR_DATA says where to find.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
+from fedbr.cli.progress import Progress
 from fedbr.paper import text
 from fedbr.paper.outcome import Outcome, outcome
-from fedbr.paper.scale import recipes
-from fedbr.paper.table import load
+from fedbr.paper.scale import Scaled, recipes
+from fedbr.paper.table import PaperTable, load
 from fedbr.report import formats
-from fedbr.run import runner as campaign
+from fedbr.run.engines import WholeRuns
+from fedbr.run.plan import Experiment
+from fedbr.run.processes import Processes
+from fedbr.run.runner import execute
 
-from .results import insert
+from .results import RESULTS, insert
 
 DIGITS = ("ablation", "main")
 FILES = ("error-bars",)
 
 
-def main(names: list[str]) -> None:
-    place = os.environ.pop("FEDBR_DATA", None)
+def main(names: Sequence[str]) -> None:
+    """Train and write the named tables, or all."""
+    files = os.environ.pop("FEDBR_DATA", None)
     for name in names or (*DIGITS, *FILES):
-        if name in FILES and place:
-            os.environ["FEDBR_DATA"] = place
-        table, folder = load(name), Path("runs/results") / f"reproduce-{name}"
+        if name in FILES and files:
+            os.environ["FEDBR_DATA"] = files
+        table = load(name)
         parts = recipes(table, "cpu")
-        if name in FILES and (missing := next((scaled.why for scaled in parts if scaled.why), "")):
-            print(f"{name} stays as it is: {missing}", file=sys.stderr)
+        missing = [scaled.why for scaled in parts if scaled.why]
+        if name in FILES and missing:
+            print(f"{name} stays as it is: {missing[0]}", file=sys.stderr)
             continue
-        plan = [(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
-        with campaign.Crew() as crew:
-            campaign.conduct(plan, crew)
-        found = [
-            outcome(table, i, s, path)
-            for i, (s, (_, path)) in enumerate(zip(parts, plan, strict=True))
-        ]
+        outcomes = train(table, parts)
         head = f"`fedbr reproduce {name}`: {table.place}, {table.title}."
-        sections = [section(each, table.base) for each in found]
-        insert(f"reproduce-{name}", "\n\n".join([head, *sections, text.note(table.base, found)]))
+        sections = [write_section(part, table.base) for part in outcomes]
+        note = text.note(table.base, outcomes)
+        insert(f"reproduce-{name}", "\n\n".join([head, *sections, note]))
 
 
-def section(found: Outcome, base: str) -> str:
-    """Write one data set of a table: what was scaled, the figures, and the orders that the text
-    claims.
-    """
-    scaled = found.scaled
-    about = f"**{scaled.part.name}**, {len(scaled.recipe.train.seeds)} seeds. Scaled: {'; '.join(scaled.changes)}."
-    orders = "\n".join(f"- {formats.plain(order)}" for order in found.orders)
-    return "\n\n".join(
-        [about, formats.markdown(text.cells(found, base)).strip(), *([orders] if orders else [])]
-    )
+def train(table: PaperTable, parts: Sequence[Scaled]) -> list[Outcome]:
+    """Train what is not trained yet, and put it beside the paper's figures."""
+    folder = RESULTS / f"reproduce-{table.name}"
+    plan = [Experiment(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
+    with Progress() as watch, Processes() as processes:
+        results = execute(plan, WholeRuns(processes), watch=watch)
+    outcomes = []
+    for i, (scaled, part) in enumerate(zip(parts, results, strict=True)):
+        outcomes.append(outcome(table, i, scaled, part))
+    return outcomes
+
+
+def write_section(part: Outcome, baseline: str) -> str:
+    """Write one data set of a table: what was scaled, the figures, and the text's claims."""
+    scaled = part.scaled
+    seeds, changes = len(scaled.recipe.train.seeds), "; ".join(scaled.changes)
+    paragraphs = [
+        f"**{scaled.part.name}**, {seeds} seeds. Scaled: {changes}.",
+        formats.markdown(text.cells(part, baseline)).strip(),
+    ]
+    if part.claims:
+        paragraphs.append("\n".join(f"- {formats.plain(str(claim))}" for claim in part.claims))
+    return "\n\n".join(paragraphs)
 
 
 if __name__ == "__main__":

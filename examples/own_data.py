@@ -37,4 +37,5 @@ run = fedbr.train(
     local_steps=10,
     aggregate="samples",
 )
-print(f"per site:  accuracy {run.accuracy[-1]:.3f}, worst site {min(run.accuracy_clients[-1]):.3f}")
+worst = run.rounds[-1].accuracy_worst
+print(f"per site:  accuracy {run.accuracy[-1]:.3f}, worst site {worst:.3f}")

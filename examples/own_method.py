@@ -25,22 +25,18 @@ class Clipped(fedbr.Method):
 
     def on_grad(self, ctx: fedbr.ClientContext, params: dict[str, torch.Tensor]) -> None:
         grads = [p.grad for p in params.values() if p.grad is not None]
-        norm = (
-            torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
-        )  # of each client
+        squares = [g.flatten(1).square().sum(1) for g in grads]  # of each client
+        norm = torch.stack(squares).sum(0).sqrt()
         scale = (self.max_norm / norm).clamp(max=1)
         for g in grads:
             g.mul_(scale.view(-1, *[1] * (g.dim() - 1)))
 
 
-if (
-    __name__ == "__main__"
-):  # not when it is imported, as by: fedbr run --methods examples.own_method:Clipped
+# Not when it is imported, as by: fedbr run --methods examples.own_method:Clipped
+if __name__ == "__main__":
     digits = load_digits()
-    x, y = (
-        torch.tensor(digits.images / 16, dtype=torch.float32).unsqueeze(1),
-        torch.tensor(digits.target),
-    )
+    x = torch.tensor(digits.images / 16, dtype=torch.float32).unsqueeze(1)
+    y = torch.tensor(digits.target)
     federation = fedbr.Federation.from_arrays(
         x[:1400], y[:1400], x[1400:], y[1400:], clients=10, partition="lda"
     )

@@ -29,16 +29,14 @@ encoder = nn.Sequential(
 model = fedbr.FedModel(encoder, num_features=16, num_classes=10)
 
 digits = load_digits()
-x, y = (
-    torch.tensor(digits.images / 16, dtype=torch.float32).unsqueeze(1),
-    torch.tensor(digits.target),
-)
+x = torch.tensor(digits.images / 16, dtype=torch.float32).unsqueeze(1)
+y = torch.tensor(digits.target)
 federation = fedbr.Federation.from_arrays(
     x[:1400], y[:1400], x[1400:], y[1400:], clients=5, partition="iid"
 )
 
 run = fedbr.train(
-    federation, model, methods=[fedbr.FedBR(lam=0.1)], rounds=10, local_steps=40, lr=0.05
+    federation, model, methods=[fedbr.FedBR(lam=0.1)], rounds=8, local_steps=40, lr=0.05
 )
 print("accuracy by round:", [round(a, 3) for a in run.accuracy])
 print("prediction of the first test samples:", run.model.predict(x[1400:1410]).tolist())

@@ -1,4 +1,4 @@
-"""The bench measures what it says: everybody does the same steps in turn, and bytes are as listed."""
+"""The bench measures what it says: all do the same steps in turn, and bytes are as listed."""
 
 import sys
 from dataclasses import replace

@@ -13,27 +13,29 @@ from fedbr import bench
 from fedbr.core.fast import product
 from fedbr.methods import METHODS
 from fedbr.recipe import load as config
-from fedbr.run import loop as experiment
-from fedbr.run import runner as campaign
+from fedbr.report.compare import compare
+from fedbr.run.engines import WholeRuns
+from fedbr.run.plan import Experiment
+from fedbr.run.processes import Processes
+from fedbr.run.runner import execute
+from fedbr.util.estimate import Verdict
 from fedbr.util.processes import usable_cores
+from training import train_recipe
 
 
 @pytest.mark.slow
 def test_fedbr_gains_ten_points_and_needs_fewer_rounds(tmp_path: Path) -> None:
     recipe = config.load("digits", ["train.seeds=0,1,2,3,4"])
-    results = experiment.run(recipe, tmp_path / "o", workers=None)
-    top5, rounds = (
-        {
-            label: statistics.fmean(pick(run) for run in results["runs"] if run["label"] == label)
-            for label in ("FedAvg", "FedBR")
-        }
-        for pick in (
-            lambda r: r["accuracy"]["top5"],
-            lambda r: r["rounds_to"]["0.8"] or recipe.train.rounds,
-        )
-    )
-    assert top5["FedBR"] - top5["FedAvg"] >= 0.10
-    assert rounds["FedAvg"] / rounds["FedBR"] >= 1.5
+    assert recipe.metrics.target == 0.8
+    pair = compare(train_recipe(recipe, tmp_path / "o", workers=None)).pair("FedBR")
+    assert pair is not None
+    assert pair.baseline.label == "FedAvg"
+    assert pair.top5 is not None
+    assert pair.top5.seeds == (0, 1, 2, 3, 4)
+    assert pair.top5.mean >= 10
+    assert pair.verdict is Verdict.AHEAD
+    assert pair.speed_up is not None
+    assert pair.speed_up.ratio >= 1.5
 
 
 @pytest.mark.bench
@@ -67,11 +69,11 @@ def test_two_workers_take_little_more_than_half_the_time() -> None:
 
 @pytest.mark.bench
 def test_a_round_costs_what_its_clients_cost_not_what_all_do() -> None:
-    """100 clients of 200, and of 10,000: the same time, and no more memory than the samples take."""
-    found = bench.scale(bench.CROWD, 3)
-    assert found.ratio <= 1.15
-    assert found.memory[-1] < 400e6
-    assert found.memory[-1] - found.memory[0] < 20e6  # flat
+    """100 clients of 200, and of 10,000: as much time, and no memory beyond the samples'."""
+    scale = bench.scale(bench.CROWD, 3)
+    assert scale.ratio <= 1.15
+    assert scale.memory[-1] < 400e6
+    assert scale.memory[-1] - scale.memory[0] < 20e6  # flat
 
 
 @pytest.mark.bench
@@ -83,23 +85,31 @@ def test_a_sweep_of_short_runs_keeps_both_cores_busy(tmp_path: Path) -> None:
     seconds = {}
     for workers in (1, 2):
         begun = time.perf_counter()
-        with campaign.Crew(workers) as crew:
-            campaign.conduct([(recipe, tmp_path / str(workers))], crew)
+        with Processes(workers) as processes:
+            execute([Experiment(recipe, tmp_path / str(workers))], WholeRuns(processes))
         seconds[workers] = time.perf_counter() - begun
-    assert (
-        seconds[2] <= 0.65 * seconds[1]
-    )  # 0.59 to 0.62 where a core is fast and to start a process is a twentieth
+    # 0.59 to 0.62 where a core is fast and to start a process is a twentieth
+    assert seconds[2] <= 0.65 * seconds[1]
 
 
 LIMITS = {  # of a step on the paper's CNN, against FedAvg in the same run
-    "fedprox": 1.15, "scaffold": 1.15, "fedcm": 1.15, "mixup": 1.1, "feddecorr": 1.1, "fedntd": 1.45, "moon": 1.85,
-    "dann": 1.1, "fedbr": 2.15, "vhl": 2.2, "fedmix": 3.5,
-}  # fmt: skip
+    "fedprox": 1.15,
+    "scaffold": 1.15,
+    "fedcm": 1.15,
+    "mixup": 1.1,
+    "feddecorr": 1.1,
+    "fedntd": 1.45,
+    "moon": 1.85,
+    "dann": 1.1,
+    "fedbr": 2.15,
+    "vhl": 2.2,
+    "fedmix": 3.5,
+}
 
 
 @pytest.mark.bench
 def test_the_price_of_every_method() -> None:
     variants = [("fedavg", []), *((name, [METHODS[name]()]) for name in LIMITS)]
     _, (fedavg, *others) = bench.measure(replace(bench.PAPER_CNN, local_steps=4), 2, variants)
-    found = {ratio.name: ratio.beside(fedavg) for ratio in others}
-    assert {name: price for name, price in found.items() if price > LIMITS[name]} == {}
+    prices = {ratio.name: ratio.beside(fedavg) for ratio in others}
+    assert {name: price for name, price in prices.items() if price > LIMITS[name]} == {}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -22,20 +23,70 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 DISTRIBUTIONS = packages_distributions()
 
-# Runs command lines as a user without the extras does, one after the other, and prints exit codes.
-WITHOUT_EXTRAS = """
+OPTIONAL = (  # modules of extras; threadpoolctl comes with scikit-learn anyway
+    "matplotlib",
+    "plotly",
+    "PIL",
+    "flwr",
+    "cryptography",
+    "tensorboard",
+    "wandb",
+    "mlflow",
+)
+
+# Hides the packages of all extras, as if they were not installed.
+HIDE = f"""
 import sys
 
-class Blocked:
+class Hidden:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("matplotlib", "plotly", "PIL"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        if name.partition(".")[0] in {OPTIONAL}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
-sys.meta_path.insert(0, Blocked())
+sys.meta_path.insert(0, Hidden())
+"""
+
+# Runs command lines one after the other, and prints after each its exit code, to both streams.
+COMMANDS = (
+    HIDE
+    + """
 from fedbr.cli.app import call
 
 for line in sys.argv[1:]:
-    print("exit code", call(line.split()))
+    code = call(line.split())
+    for stream in (sys.stdout, sys.stderr):
+        print("exit code", code, file=stream, flush=True)
+"""
+)
+
+# Trains and compares in Python, and uses every public name.
+TRAINING = (
+    HIDE
+    + """
+import numpy as np
+
+import fedbr
+import fedbr.run.runner
+
+for name in fedbr.__all__:
+    getattr(fedbr, name)
+rng = np.random.default_rng(0)
+x, y = rng.random((60, 4), dtype=np.float32), np.arange(60) % 3
+federation = fedbr.Federation.from_arrays(x, y, x, y, clients=3, partition="iid")
+run = fedbr.train(federation, "mlp", [fedbr.FedBR()], rounds=1, local_steps=1, hidden=(5,))
+settings = {"rounds": 1, "local_steps": 1, "hidden": (5,)}
+results = fedbr.compare(federation, {"FedAvg": []}, "mlp", seeds=1, out="compared", **settings)
+print(len(run.accuracy), len(results.runs))
+"""
+)
+
+# Says which of the optional packages training imports where they are installed.
+IMPORTED = f"""
+import sys
+import fedbr.run.runner, fedbr.api
+
+fedbr.train, fedbr.compare
+print([name for name in {OPTIONAL} if name in sys.modules])
 """
 
 
@@ -87,7 +138,8 @@ def test_every_import_is_declared() -> None:
         declared |= names(EXTRAS[extra])
     for file, tree in FILES.items():
         for module in modules(tree):
-            if module.partition(".")[0] not in sys.stdlib_module_names:
+            # A notebook has IPython, and nobody is asked for it elsewhere.
+            if module.partition(".")[0] not in {*sys.stdlib_module_names, "IPython"}:
                 assert providers(module) & declared, f"{file}: {module} is not declared"
 
 
@@ -105,9 +157,10 @@ def test_all_has_every_extra_but_the_loggers() -> None:
     assert listed == EXTRAS.keys() - {"all", "dev", "tensorboard", "wandb", "mlflow"}
 
 
-def call_without_extras(folder: Path, *lines: str) -> subprocess.CompletedProcess[str]:
+def python(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a folder."""
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT_EXTRAS, *lines],
+        [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
         timeout=300,
@@ -116,35 +169,75 @@ def call_without_extras(folder: Path, *lines: str) -> subprocess.CompletedProces
     )
 
 
-def test_training_needs_no_extra(tmp_path: Path) -> None:
-    run = "run digits --workers 1 --out out --set train.rounds=2 train.local_steps=2"
-    done = call_without_extras(tmp_path, run, "report out", "report out --out page.html")
-    report = "fedbr: fedbr report: matplotlib is not installed; pip install 'fedbr[report]'\n"
-    assert done.stderr == 2 * report
-    codes = re.findall(r"exit code (\d)", done.stdout)
-    assert codes == ["0", "2", "2"]
-    assert "FedBR" in done.stdout
-    assert (tmp_path / "out" / "results.json").exists()
-    assert not list(tmp_path.rglob("*.html"))
+def test_training_in_python_needs_no_extra(tmp_path: Path) -> None:
+    done = python(TRAINING, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1 1\n"
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("diagnose --toy --epochs 1", "fedbr diagnose: matplotlib is not installed; {report}"),
-        ("reproduce ablation", "fedbr reproduce: matplotlib is not installed; {report}"),
-        ("data show digits", "fedbr data show: matplotlib is not installed; {report}"),
-        (
-            "run digits --set data.proxy=photos",
-            "data.proxy = 'photos': PIL is not installed; {images}",
-        ),
-    ],
-)
-def test_a_missing_extra_is_said_in_one_line(tmp_path: Path, line: str, words: str) -> None:
-    done = call_without_extras(tmp_path, line)
-    hints = {extra: f"pip install 'fedbr[{extra}]'" for extra in ("report", "images")}
-    assert done.stderr == f"fedbr: {words.format(**hints)}\n"
-    assert "exit code 2" in done.stdout
+def test_training_imports_no_extra_where_there_are_some(tmp_path: Path) -> None:
+    done = python(IMPORTED, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"
+
+
+MISSING = "{} is not installed; pip install 'fedbr[{}]'"
+COMMAND_LINES = {  # in the order in which they are run
+    "run digits --workers 1 --out out --set train.rounds=2 train.local_steps=2": "",
+    "report out": f"fedbr report: {MISSING.format('matplotlib', 'report')}",
+    "report out --out page.html": f"fedbr report: {MISSING.format('matplotlib', 'report')}",
+    "diagnose --toy --epochs 1": f"fedbr diagnose: {MISSING.format('matplotlib', 'report')}",
+    "reproduce ablation": f"fedbr reproduce: {MISSING.format('matplotlib', 'report')}",
+    "data show digits": f"fedbr data show: {MISSING.format('matplotlib', 'report')}",
+    "run digits --set data.proxy=photos": (
+        f"data.proxy = 'photos': {MISSING.format('PIL', 'images')}"
+    ),
+    "run digits --out logged --log wandb": f"--log wandb: {MISSING.format('wandb', 'wandb')}",
+    "flower keys keys --ids 0-1": f"fedbr flower: {MISSING.format('cryptography', 'flower')}",
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command line left."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def without_extras(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Ended]]:
+    """The folder in which all command lines were run without extras, and how each of them ended."""
+    folder = tmp_path_factory.mktemp("without")
+    done = python(COMMANDS, folder, *COMMAND_LINES)
+    assert done.returncode == 0, done.stderr
+    ended = {}
+    streams = [re.split(r"exit code (\d+)\n", text) for text in (done.stdout, done.stderr)]
+    for i, line in enumerate(COMMAND_LINES):
+        (stdout, code), (stderr, _) = (parts[2 * i : 2 * i + 2] for parts in streams)
+        ended[line] = Ended(int(code), stdout, stderr)
+    return folder, ended
+
+
+def test_the_command_trains_without_extras(without_extras: tuple[Path, dict[str, Ended]]) -> None:
+    folder, ended = without_extras
+    trained = ended[next(iter(COMMAND_LINES))]
+    assert trained.code == 0
+    assert "FedBR" in trained.stdout
+    assert "is not installed" not in trained.stderr
+    assert (folder / "out" / "results.json").exists()
+    assert not list(folder.rglob("*.html"))
+
+
+@pytest.mark.parametrize("line", [line for line, said in COMMAND_LINES.items() if said])
+def test_a_missing_extra_is_said_in_one_line(
+    without_extras: tuple[Path, dict[str, Ended]], line: str
+) -> None:
+    ended = without_extras[1][line]
+    assert ended.code == 2
+    assert ended.stderr == f"fedbr: {COMMAND_LINES[line]}\n"
+    assert ended.stdout == ""
 
 
 def test_a_package_that_is_broken_is_not_called_missing(

@@ -18,49 +18,60 @@ HIDE = f"import sys; sys.modules.update(dict.fromkeys({NAMES})); "
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", HIDE + code], cwd=ROOT, env=os.environ | {"PYTHONPATH": "src"}, capture_output=True,
-        text=True, timeout=300,
-    )  # fmt: skip
+        [sys.executable, "-c", HIDE + code],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 def test_drivers_import_without_their_framework() -> None:
-    found = python(
-        "from importlib import import_module as load; from benchmarks.peers.__main__ import PEERS; "
+    done = python(
+        "from importlib import import_module as load; "
+        "from benchmarks.peers.__main__ import PEERS; "
         "print(*[callable(load('benchmarks.peers.' + p.driver).rounds) for p in PEERS.values()])"
     )
-    assert found.stdout.split() == ["True"] * 5, found.stderr
+    assert done.stdout.split() == ["True"] * 5, done.stderr
 
 
 def test_the_command_says_what_is_missing() -> None:
-    found = python(
+    done = python(
         "from benchmarks.peers.__main__ import PEERS, main; "
         "sys.exit(main(['--json', '--peer', *(name for name in PEERS if name != 'fedbr')]))"
     )
-    assert found.returncode == 0, found.stderr
-    lines = found.stderr.splitlines()
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
     assert [line.split(":")[0] for line in lines] == ["pfl", "fedlab", "flower", "fedjax"]
     assert all("skipped" in line and "pip install" in line for line in lines)
-    figures = json.loads(found.stdout)
+    figures = json.loads(done.stdout)
     assert figures["workloads"] == {}
     assert figures["missing"] == ["pfl", "fedlab", "flower", "fedjax"]
 
 
 def test_fedbr_itself_stands_in_the_table() -> None:
-    found = python(
-        "from dataclasses import replace; from fedbr import bench; from benchmarks.peers.__main__ import main; "
-        "bench.WORKLOADS['mlp'] = replace(bench.MLP, clients=2, local_steps=2, batch_size=4, samples=10); "
-        "sys.exit(main(['--json', '--peer', 'fedbr', '--workload', 'mlp', '--rounds', '3', '--repeats', '1']))"
+    done = python(
+        "from dataclasses import replace; from fedbr import bench; "
+        "from benchmarks.peers.__main__ import main; "
+        "small = {'clients': 2, 'local_steps': 2, 'batch_size': 4, 'samples': 10}; "
+        "bench.WORKLOADS['mlp'] = replace(bench.MLP, **small); "
+        "which = ['--peer', 'fedbr', '--workload', 'mlp', '--rounds', '3', '--repeats', '1']; "
+        "sys.exit(main(['--json', *which]))"
     )
-    row = json.loads(found.stdout)["workloads"]["mlp"]["peers"]["fedbr"]
+    row = json.loads(done.stdout)["workloads"]["mlp"]["peers"]["fedbr"]
     assert row["versions"] == {"fedbr": fedbr.__version__}
     assert row["of_the_loop"] == row["seconds"] / row["bare_seconds"] > 0
 
 
 def test_clocks_and_rounds() -> None:
     """The bare loop's rounds are told apart, and time goes on."""
-    found = python(
-        "from dataclasses import replace; from fedbr import bench; from benchmarks.peers.__main__ import bare; "
-        "work = replace(bench.MLP, clients=2, local_steps=2, batch_size=4, samples=10, rounds=3); "
+    done = python(
+        "from dataclasses import replace; from fedbr import bench; "
+        "from benchmarks.peers.__main__ import bare; "
+        "small = {'clients': 2, 'local_steps': 2, 'batch_size': 4, 'samples': 10, 'rounds': 3}; "
+        "work = replace(bench.MLP, **small); "
         "print(bare(work, bench.samples(work)).round > 0)"
     )
-    assert found.stdout.strip() == "True", found.stderr
+    assert done.stdout.strip() == "True", done.stderr

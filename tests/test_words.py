@@ -84,7 +84,7 @@ MODELS: list[tuple[Any, str]] = [
         nn.Sequential(nn.Flatten(), nn.Linear(192, 3), nn.ReLU()),
         "needs a feature extractor and a classifier",
     ),
-    (None, "NoneType where a module is wanted"),
+    (None, "NoneType where a module is expected"),
 ]
 
 
@@ -123,12 +123,14 @@ def test_a_method_that_remembers_by_itself_hears_where_to_put_it() -> None:
 
 RECIPES = {
     "[compare]\nlabel = 'a'\nmethods = []": "write [[compare]], once for every variant",
-    "[[compare]]\nlabel = 'a'\nmethods = 'fedbr'": "compare.methods = 'fedbr': a list is wanted",
+    "[[compare]]\nlabel = 'a'\nmethods = 'fedbr'": "compare.methods = 'fedbr': a list is expected",
     "[[compare]]\nmethods = ['fedbr']": "every variant has a label",
     "name = 'a b'\n[[compare]]\nlabel = 'a'\nmethods = []": "name = 'a b': letters, digits",
     "[[compare]]\nlabel = 'a'\nmethods = ['FedBR']": "did you mean 'fedbr'?",
     "[train]\nlearning_rate = 1.0\n[[compare]]\nlabel = 'a'\nmethods = []": "did you mean 'lr'?",
-    "[train]\nlocal_epochs = 1\n[[compare]]\nlabel = 'a'\nmethods = []": "did you mean 'local_steps'?",
+    "[train]\nlocal_epochs = 1\n[[compare]]\nlabel = 'a'\nmethods = []": (
+        "did you mean 'local_steps'?"
+    ),
 }
 
 
@@ -145,7 +147,8 @@ def test_commas_between_methods_and_a_mark_before_a_recipe(
 ) -> None:
     assert call(["run", "--methods", "fedbr,fedavg"]) == 2
     assert "--methods fedbr fedavg" in capsys.readouterr().err
-    text = "[model]\nname = 'mlp'\nhidden = 9\n[train]\nrounds = 1\n[[compare]]\nlabel = 'a'\nmethods = []"
+    text = "[model]\nname = 'mlp'\nhidden = 9\n[train]\nrounds = 1\n"
+    text += "[[compare]]\nlabel = 'a'\nmethods = []"
     (tmp_path / "r.toml").write_text(text, encoding="utf-8-sig")  # as editors on Windows write it
     assert call(["run", str(tmp_path / "r.toml"), "--out", str(tmp_path / "o")]) == 0
 
@@ -164,7 +167,7 @@ def test_labels_that_look_wrong_are_told() -> None:
 
 
 def test_photos_are_upright() -> None:
-    """A camera that was held on its side says so in the file, and every viewer turns the picture."""
+    """A camera that was held on its side says so in the file; every viewer turns the picture."""
     pixels = np.zeros((4, 6, 3), dtype=np.uint8)
     pixels[0] = 255  # the upper edge of what the sensor saw
     exif = Image.Exif()

@@ -1,5 +1,6 @@
-"""Time other frameworks on the workloads of fedbr bench: python -m benchmarks.peers [--workload mlp
-...] [--json].
+"""Time other frameworks on the workloads of fedbr bench.
+
+python -m benchmarks.peers [--workload mlp ...] [--json]
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
 
 from fedbr import bench
 from fedbr.bench import Workload
@@ -29,36 +29,61 @@ from .common import RoundDone
 
 @dataclass(frozen=True)
 class Peer:
-    """A framework: its driver, what that needs, the packages whose versions matter, and how to get
-    them.
-    """
+    """A framework and its driver."""
 
     driver: str
     needs: str  # the module whose import tells whether the framework is there and complete
-    packages: Sequence[str]
+    packages: Sequence[str]  # whose versions matter
     install: str
 
 
 PEERS = {
     "fedbr": Peer("fedbr_itself", "fedbr", ("fedbr",), "pip install -e ."),
     "pfl": Peer("pfl_research", "pfl.model.pytorch", ("pfl",), "pip install pfl==0.6.0"),
-    "fedlab": Peer("fedlab_peer", "fedlab.contrib.algorithm.fedavg", ("fedlab",), "pip install fedlab==1.3.0"),
+    "fedlab": Peer(
+        "fedlab_peer",
+        "fedlab.contrib.algorithm.fedavg",
+        ("fedlab",),
+        "pip install fedlab==1.3.0",
+    ),
     "flower": Peer(
-        "flower_peer", "flwr.serverapp.strategy", ("flwr", "ray"), "pip install 'flwr[simulation]==1.41.0'"
+        "flower_peer",
+        "flwr.serverapp.strategy",
+        ("flwr", "ray"),
+        "pip install 'flwr[simulation]==1.41.0'",
     ),
     "fedjax": Peer(
-        "fedjax_peer", "fedjax", ("fedjax", "jax"),
+        "fedjax_peer",
+        "fedjax",
+        ("fedjax", "jax"),
         "pip install fedjax==0.0.17 jax==0.4.35 jaxlib==0.4.35 'dm-haiku<0.0.14' 'optax<0.2.5'",
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
 class Spent:
-    """CPU seconds of one run."""
+    """CPU seconds of one run.
 
-    start: float  # what the first round cost above a later one: setting up, compiling, starting processes
-    round: float  # a round after the first
+    start: what the first round cost above a later one, for setting up, compiling, starting
+    processes. round: a round after the first.
+    """
+
+    start: float
+    round: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A peer beside the bare loop: medians over the repetitions, in CPU seconds."""
+
+    versions: Mapping[str, str | None]  # None: absent, and the driver does without
+    bare_seconds: float  # a round of the bare loop
+    seconds: float  # a round of the peer
+    start_seconds: float
+    of_the_loop: float  # the ratio of both, repetition by repetition
+    lowest: float
+    highest: float
 
 
 def cpu_seconds() -> float:
@@ -82,11 +107,11 @@ def _living() -> float:
             fields = file.read_text("utf-8", "replace").rpartition(")")[2].split()
             pair = int(file.parent.name), sum(map(int, fields[11:15]))
             children.setdefault(int(fields[1]), []).append(pair)
-    ticks, found = 0, [os.getpid()]
-    while found:
-        for child, own in children.get(found.pop(), ()):
+    ticks, processes = 0, [os.getpid()]
+    while processes:
+        for child, own in children.get(processes.pop(), ()):
             ticks += own
-            found.append(child)
+            processes.append(child)
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -127,7 +152,7 @@ def bare(work: Workload, clients: Federation) -> Spent:
     return timed(work, run)
 
 
-def compare(name: str, work: Workload, repeats: int) -> dict[str, Any]:
+def compare(name: str, work: Workload, repeats: int) -> Row:
     """Run the bare loop and a peer in turn."""
     driver = import_module(f".{PEERS[name].driver}", __package__)
     clients = bench.samples(work)
@@ -136,41 +161,37 @@ def compare(name: str, work: Workload, repeats: int) -> dict[str, Any]:
         loops.append(bare(work, clients))
         peers.append(timed(work, lambda done: driver.rounds(work, clients, done)))
     ratios = [peer.round / loop.round for peer, loop in zip(peers, loops, strict=True)]
-    return {
-        "versions": versions(name),
-        "bare_seconds": statistics.median(loop.round for loop in loops),
-        "seconds": statistics.median(peer.round for peer in peers),
-        "start_seconds": statistics.median(peer.start for peer in peers),
-        "of_the_loop": statistics.median(ratios),
-        "lowest": min(ratios),
-        "highest": max(ratios),
-    }
+    return Row(
+        versions=versions(name),
+        bare_seconds=statistics.median(loop.round for loop in loops),
+        seconds=statistics.median(peer.round for peer in peers),
+        start_seconds=statistics.median(peer.start for peer in peers),
+        of_the_loop=statistics.median(ratios),
+        lowest=min(ratios),
+        highest=max(ratios),
+    )
 
 
 def absent(name: str) -> str:
     """Say why a peer cannot be used, or nothing."""
-    import_module(
-        f".{PEERS[name].driver}", __package__
-    )  # first: it sets what the framework reads when imported
+    # First the driver: it sets what the framework reads when it is imported.
+    import_module(f".{PEERS[name].driver}", __package__)
     try:
         import_module(PEERS[name].needs)
-    except (
-        ImportError,
-        RuntimeError,
-    ) as error:  # the latter: a torchvision that does not fit torch
+    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision does not fit torch
         return str(error).splitlines()[0]
     return ""
 
 
 def versions(name: str) -> dict[str, str | None]:
-    """Return the versions of what is timed; None: absent, and the driver does without."""
-    found: dict[str, str | None] = {}
+    """Return the versions of what is timed; None for a package that is not installed."""
+    known: dict[str, str | None] = {}
     for package in PEERS[name].packages:
         try:
-            found[package] = metadata.version(package)
+            known[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            known[package] = None
+    return known
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -193,51 +214,60 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Time all peers that are installed; return the exit code."""
     chosen = arguments(argv)
-    found: dict[str, Any] = {
-        "environment": environment(),
-        "repeats": chosen.repeats,
-        "workloads": {},
-        "missing": [],
-    }
+    missing = []
     for name in chosen.peer:
         with contextlib.redirect_stdout(sys.stderr):
             reason = absent(name)
         if reason:
-            found["missing"].append(name)
-            print(
-                f"{name}: skipped ({reason}); {PEERS[name].install}, see benchmarks/peers/README.md",
-                file=sys.stderr,
-            )
-    present = [name for name in chosen.peer if name not in found["missing"]]
+            missing.append(name)
+            how = f"{PEERS[name].install}, see benchmarks/peers/README.md"
+            print(f"{name}: skipped ({reason}); {how}", file=sys.stderr)
+    present = [name for name in chosen.peer if name not in missing]
+    workloads = {}
     for title in chosen.workload if present else []:
         work = bench.WORKLOADS[title]
         work = replace(work, rounds=chosen.rounds or work.rounds)
-        figures: dict[str, Any] = {}
-        for name in present:
-            # Frameworks talk on standard output, which is for the table.
-            with contextlib.redirect_stdout(sys.stderr), one_thread():
-                figures[name] = compare(name, work, chosen.repeats)
-        found["workloads"][title] = {"about": str(work), "rounds": work.rounds, "peers": figures}
+        rows = time_peers(present, work, chosen.repeats)
+        peers = {name: asdict(row) for name, row in rows.items()}
+        workloads[title] = {"about": str(work), "rounds": work.rounds, "peers": peers}
         if not chosen.json:
-            show(found["workloads"][title], chosen.repeats)
+            show(work, rows, chosen.repeats)
     if chosen.json:
-        print(json.dumps(found, indent=1))
+        figures = {
+            "environment": environment(),
+            "repeats": chosen.repeats,
+            "workloads": workloads,
+            "missing": missing,
+        }
+        print(json.dumps(figures, indent=1))
     return 0
 
 
-def show(figures: dict[str, Any], repeats: int) -> None:
-    print(f"\n{figures['about']}; {figures['rounds']} rounds")
-    print(
-        f"CPU seconds of a round after the first and of the start-up before it, median of {repeats}"
-    )
+def time_peers(names: Sequence[str], work: Workload, repeats: int) -> dict[str, Row]:
+    """Time several peers, one after the other."""
+    rows = {}
+    for name in names:
+        # Frameworks talk on standard output, which is for the table.
+        with contextlib.redirect_stdout(sys.stderr), one_thread():
+            rows[name] = compare(name, work, repeats)
+    return rows
+
+
+def show(work: Workload, rows: Mapping[str, Row], repeats: int) -> None:
+    """Print a table."""
+    print(f"\n{work}; {work.rounds} rounds")
+    about = "CPU seconds of a round after the first and of the start-up before it"
+    print(f"{about}, median of {repeats}")
     print(f"{'':<34} {'seconds':>9} {'bare loop':>10} {'of the loop':>12} {'start-up':>9}")
-    for name, row in figures["peers"].items():
-        label = f"{name} ({', '.join(f'{k} {v}' if v else f'no {k}' for k, v in row['versions'].items())})"
-        spread = f"   ({row['lowest']:.2f} to {row['highest']:.2f} of the loop)"
+    for name, row in rows.items():
+        known = [f"{k} {v}" if v else f"no {k}" for k, v in row.versions.items()]
+        label = f"{name} ({', '.join(known)})"
+        spread = f"({row.lowest:.2f} to {row.highest:.2f} of the loop)"
         print(
-            f"{label:<34} {row['seconds']:>9.3f} {row['bare_seconds']:>10.3f} {row['of_the_loop']:>12.2f} "
-            f"{row['start_seconds']:>9.2f}{spread}"
+            f"{label:<34} {row.seconds:>9.3f} {row.bare_seconds:>10.3f} "
+            f"{row.of_the_loop:>12.2f} {row.start_seconds:>9.2f}   {spread}"
         )
 
 

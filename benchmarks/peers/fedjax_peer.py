@@ -1,4 +1,4 @@
-"""FedJAX (Ro et al., 2021): its federated averaging, clients one after the other in compiled steps."""
+"""FedJAX (Ro et al., 2021): its federated averaging, clients one by one in compiled steps."""
 
 from __future__ import annotations
 
@@ -34,9 +34,13 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
     sampler = fedjax.client_samplers.UniformGetClientSampler(federated, work.in_round, seed=0)
     model = _model(work, {"x": x[:1], "y": y[:1]})
     algorithm = fedjax.algorithms.fed_avg.federated_averaging(
-        fedjax.model_grad(model), fedjax.optimizers.sgd(work.lr), fedjax.optimizers.sgd(1.0),
-        fedjax.ShuffleRepeatBatchHParams(work.batch_size, num_epochs=None, num_steps=work.local_steps),
-    )  # fmt: skip
+        fedjax.model_grad(model),
+        fedjax.optimizers.sgd(work.lr),
+        fedjax.optimizers.sgd(1.0),
+        fedjax.ShuffleRepeatBatchHParams(
+            work.batch_size, num_epochs=None, num_steps=work.local_steps
+        ),
+    )
     state = algorithm.init(model.init(jax.random.PRNGKey(0)))
     for _ in range(work.rounds):
         state, _ = algorithm.apply(state, sampler.sample())

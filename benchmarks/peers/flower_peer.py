@@ -39,7 +39,7 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
     """Train with the framework's strategy, messages and simulation."""
     strategies = import_module("flwr.serverapp.strategy")
     app = import_module("flwr.app")
-    found: list[Any] = []
+    histories: list[Any] = []
 
     def evaluate(number: int, arrays: Any) -> None:
         if number:  # it is also called before the first round
@@ -50,11 +50,14 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
 
     def serve(grid: Any) -> None:
         strategy = strategies.FedAvg(
-            fraction_train=work.in_round / work.clients, fraction_evaluate=0.0, min_train_nodes=work.in_round,
-            min_available_nodes=work.clients, train_metrics_aggr_fn=count,
-        )  # fmt: skip
+            fraction_train=work.in_round / work.clients,
+            fraction_evaluate=0.0,
+            min_train_nodes=work.in_round,
+            min_available_nodes=work.clients,
+            train_metrics_aggr_fn=count,
+        )
         start = app.ArrayRecord(Logits(work).state_dict())
-        found.append(
+        histories.append(
             strategy.start(
                 grid=grid, initial_arrays=start, num_rounds=work.rounds, evaluate_fn=evaluate
             )
@@ -70,8 +73,8 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
             _open.cache_clear()
     # A client that fails is only left out by Flower: such a run would look fast.
     replies = (
-        [int(record["replies"]) for record in found[0].train_metrics_clientapp.values()]
-        if found
+        [int(record["replies"]) for record in histories[0].train_metrics_clientapp.values()]
+        if histories
         else []
     )
     if replies != [work.in_round] * work.rounds:
@@ -122,12 +125,14 @@ def _simulate(work: Workload, client: Any, serve: Any) -> None:
         serve(grid)
 
     import_module("flwr.simulation").run_simulation(
-        server_app=server, client_app=client, num_supernodes=work.clients,
+        server_app=server,
+        client_app=client,
+        num_supernodes=work.clients,
         backend_config={
             "init_args": {"num_cpus": 1, "log_to_driver": False},
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
         },
-    )  # fmt: skip
+    )
 
 
 def _in_turn(work: Workload, client: Any, serve: Any) -> None:

@@ -56,11 +56,11 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
         """
 
         def get_next_central_contexts(self, *args: Any, **kwargs: Any) -> Any:
-            contexts, model, found = super().get_next_central_contexts(*args, **kwargs)
+            contexts, model, metrics = super().get_next_central_contexts(*args, **kwargs)
             return (
                 contexts and tuple(replace(c, do_evaluation=False) for c in contexts),
                 model,
-                found,
+                metrics,
             )
 
     class Watch(callback.TrainingProcessCallback):  # type: ignore[misc, name-defined]
@@ -81,17 +81,22 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
         local_optimizer_create=torch.optim.SGD,
         central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0),
     )
+    simulate = import_module("pfl.aggregate.simulate")
     FedAvg().run(
         algorithm_params=import_module("pfl.algorithm.base").NNAlgorithmParams(
-            central_num_iterations=work.rounds, evaluation_frequency=work.rounds + 1,
-            train_cohort_size=work.in_round, val_cohort_size=None,
+            central_num_iterations=work.rounds,
+            evaluation_frequency=work.rounds + 1,
+            train_cohort_size=work.in_round,
+            val_cohort_size=None,
         ),
-        backend=import_module("pfl.aggregate.simulate").SimulatedBackend(training_data=users, val_data=None),
+        backend=simulate.SimulatedBackend(training_data=users, val_data=None),
         model=model,
         model_train_params=hyperparam.NNTrainHyperParams(
-            local_num_epochs=None, local_num_steps=work.local_steps, local_learning_rate=work.lr,
+            local_num_epochs=None,
+            local_num_steps=work.local_steps,
+            local_learning_rate=work.lr,
             local_batch_size=work.batch_size,
         ),
         callbacks=[Watch()],
         send_metrics_to_platform=False,
-    )  # fmt: skip
+    )

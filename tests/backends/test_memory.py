@@ -59,7 +59,10 @@ def test_little_stays_in_memory(tmp_path: Path) -> None:
 def test_much_goes_to_files_and_comes_back_whatever_happens(
     tmp_path_factory: pytest.TempPathFactory, rounds: list[list[int] | str]
 ) -> None:
-    """Rounds of some clients each; a kill goes back to the last checkpoint, as a dictionary would."""
+    """Rounds of some clients each.
+
+    A kill goes back to the last checkpoint, as a dictionary would.
+    """
     folder = tmp_path_factory.mktemp("m") / "m"
     kept, plain, done = ClientMemory(folder), {}, pack({"here": [], "filed": []}, {})
     saved: dict[int, int] = {}
@@ -115,11 +118,11 @@ def test_a_run_does_not_notice(
         "local_steps": 2,
         "clients_per_round": 3,
         "hidden": (7,),
-        "workers": workers,
     }
-    filed = fedbr.train(federation, "mlp", [fedbr.SCAFFOLD(), fedbr.Moon()], **settings)
+    methods = [fedbr.SCAFFOLD(), fedbr.Moon()]
+    filed = fedbr.train(federation, "mlp", methods, workers=workers, **settings)
     monkeypatch.setattr(memory, "LITTLE", 2**26)
-    held = fedbr.train(federation, "mlp", [fedbr.SCAFFOLD(), fedbr.Moon()], **settings)
+    held = fedbr.train(federation, "mlp", methods, **settings)
     assert all(
         map(torch.equal, filed.model.state_dict().values(), held.model.state_dict().values())
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from making import put
 
 from fedbr.data import cache as caching
-from fedbr.data.cache import cache_folder, cached
+from fedbr.data.cache import cache_folder, load_or_make
 
 
 @pytest.fixture(autouse=True)
@@ -42,12 +43,12 @@ def never():
 
 
 def test_what_was_made_once_is_not_made_again(cache):
-    check_arrays(cached(["a", b"b"], lambda: ARRAYS))
-    loaded = cached(iter(["a", b"b"]), never)
+    check_arrays(load_or_make(["a", b"b"], lambda: ARRAYS))
+    loaded = load_or_make(iter(["a", b"b"]), never)
     check_arrays(loaded)
     for array in loaded.values():
         array.fill(0)  # writable, and nobody else's
-    check_arrays(cached(["a", b"b"], never))
+    check_arrays(load_or_make(["a", b"b"], never))
     assert [path.suffix for path in cache.iterdir()] == [".safetensors"]  # no temporary file stays
 
 
@@ -55,12 +56,12 @@ def test_what_was_made_once_is_not_made_again(cache):
     "parts", [["a", b"c"], ["ab"], ["a", "b"], [b"a", b"b"], ["a", b"b", ""], []]
 )
 def test_other_parts_are_another_key(parts):
-    cached(["a", b"b"], lambda: ARRAYS)
-    assert cached(parts, lambda: {"x": np.zeros(1)}).keys() == {"x"}
+    load_or_make(["a", b"b"], lambda: ARRAYS)
+    assert load_or_make(parts, lambda: {"x": np.zeros(1)}).keys() == {"x"}
 
 
 def test_a_damaged_cache_is_made_anew(cache):
-    cached(["k"], lambda: ARRAYS)
+    load_or_make(["k"], lambda: ARRAYS)
     (path,) = cache.iterdir()
     whole = path.read_bytes()
     damages = [b"", whole[:-1], whole + b"!", b"garbage", whole[:-1] + bytes([whole[-1] ^ 1])]
@@ -70,7 +71,7 @@ def test_a_damaged_cache_is_made_anew(cache):
     for blob in damages:
         path.write_bytes(blob)
         made = []
-        check_arrays(cached(["k"], lambda made=made: made.append(1) or ARRAYS))
+        check_arrays(load_or_make(["k"], lambda made=made: made.append(1) or ARRAYS))
         assert made == [1]
         assert path.read_bytes() == whole
 
@@ -78,9 +79,9 @@ def test_a_damaged_cache_is_made_anew(cache):
 def test_a_cache_that_cannot_be_written_is_no_matter(tmp_path, monkeypatch):
     put(tmp_path, {"file": b""})
     monkeypatch.setenv("FEDBR_CACHE", str(tmp_path / "file"))
-    check_arrays(cached(["k"], lambda: ARRAYS))
+    check_arrays(load_or_make(["k"], lambda: ARRAYS))
     monkeypatch.setenv("FEDBR_CACHE", "/proc/nowhere")
-    check_arrays(cached(["k"], lambda: ARRAYS))
+    check_arrays(load_or_make(["k"], lambda: ARRAYS))
 
 
 def test_an_interrupted_write_leaves_nothing(cache, monkeypatch):
@@ -90,13 +91,13 @@ def test_an_interrupted_write_leaves_nothing(cache, monkeypatch):
 
     monkeypatch.setattr(caching.safetensors.numpy, "save_file", broken)
     with pytest.raises(KeyboardInterrupt):
-        cached(["k"], lambda: ARRAYS)
+        load_or_make(["k"], lambda: ARRAYS)
     assert list(cache.iterdir()) == []
 
 
 def test_mistakes_of_the_maker_are_not_hidden(cache):
     with pytest.raises(ZeroDivisionError):
-        cached(["k"], lambda: 1 / 0)
+        load_or_make(["k"], lambda: 1 / 0)
     assert not cache.exists()
 
 
@@ -104,14 +105,7 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / "cache"
     monkeypatch.setenv("FEDBR_CACHE", "")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    for platform, expected in (
-        ("linux", Path("/xdg/fedbr")),
-        ("darwin", Path.home() / "Library/Caches/fedbr"),
-        ("win32", Path("/local/fedbr/cache")),
-    ):
-        monkeypatch.setattr(caching.sys, "platform", platform)
-        monkeypatch.setenv("LOCALAPPDATA", "/local")
-        assert cache_folder() == expected
-    monkeypatch.setattr(caching.sys, "platform", "linux")
+    assert cache_folder() == Path("/xdg/fedbr")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == Path.home() / ".cache/fedbr"
+    if sys.platform == "linux":  # where version 0.1 had it
+        assert cache_folder() == Path.home() / ".cache/fedbr"

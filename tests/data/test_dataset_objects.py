@@ -70,18 +70,18 @@ def test_numbers_stay_what_they_are(form: Any) -> None:
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ([0, 1.5, 1], "train: label has 1.5; whole numbers or words are wanted"),
+        ([0, 1.5, 1], "train: label has 1.5; expected whole numbers or words"),
         ([0, float("nan")], "train: label has nan"),
         (
             [0, None],
-            "train: label of row 1 is None; whole numbers or words, one in each row, are wanted",
+            "train: label of row 1 is None; expected whole numbers or words, one in each row",
         ),
         ([[0, 1], [1, 0]], "train: label of row 0 is [0, 1];"),
         ([np.eye(3)[0], np.eye(3)[1]], "train: label of row 0 is an array of shape (3,);"),
         ([torch.eye(3)[0]], "train: label of row 0 is an array of shape (3,);"),
         ([0, "cat"], "train: label of row 1 is 'cat';"),
         (["cat", 0], "train: label of row 1 is 0;"),
-        ([0, -1], "train: label: has -1; whole numbers from 0"),
+        ([0, -1], "train: label: has -1; expected whole numbers from 0"),
         ([{"a": 1}], "train: label of row 0 is {'a': 1};"),
     ],
 )
@@ -153,7 +153,7 @@ def test_every_owner_is_tested_on_its_own() -> None:
 @pytest.mark.parametrize(
     ("sites", "words"),
     [
-        (["a", None], "train: site of row 1 is None; whole numbers or words"),
+        (["a", None], "train: site of row 1 is None; expected whole numbers or words"),
         ([1.0, float("nan")], "train: site has nan"),
         ([1, "a"], "train: site of row 1 is 'a'"),
     ],
@@ -187,9 +187,15 @@ def test_pictures_of_all_kinds_become_grey_or_rgb(height: int, width: int) -> No
     bits = colour.convert("1")
     deep = Image.fromarray(np.asarray(grey).astype(np.uint16) * 256 + 5)
     cases: list[tuple[Any, torch.Tensor]] = [
-        (colour, rgb), (alpha, rgb), (palette, indexed), (colour.convert("CMYK"), rgb), (grey, level), (deep, level),
-        (grey.convert("LA"), level.expand(3, -1, -1)), (bits, torch.from_numpy(np.array(bits))[None] * 255),
-    ]  # fmt: skip
+        (colour, rgb),
+        (alpha, rgb),
+        (palette, indexed),
+        (colour.convert("CMYK"), rgb),
+        (grey, level),
+        (deep, level),
+        (grey.convert("LA"), level.expand(3, -1, -1)),
+        (bits, torch.from_numpy(np.array(bits))[None] * 255),
+    ]
     for image, expected in cases:
         x = both(images(image, image)).train.samples.x
         assert x.dtype == torch.uint8
@@ -222,6 +228,4 @@ def test_tensors_have_their_channels_first_already() -> None:
 def test_samples_that_are_none() -> None:
     assert "samples of type object" in refusal(both, images(None, None))
     assert "train: shape (2,)" in refusal(both, images(1.0, 2.0))
-    assert "1 or 3 channels are wanted" in refusal(
-        both, images(*[np.zeros((8, 8, 4), np.uint8)] * 2)
-    )
+    assert "expected 1 or 3 channels" in refusal(both, images(*[np.zeros((8, 8, 4), np.uint8)] * 2))

@@ -16,8 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbr.data import download
-from fedbr.data.download import BY_HAND, SOURCES, Remote, get
+from fedbr.cli.app import call
+from fedbr.data import DATASETS, download
+from fedbr.data.download import get
+from fedbr.data.published import Published, RemoteFile
+from fedbr.data.sources import cifar, mnist, pacs
 from fedbr.util.errors import InputError, RunError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -90,7 +93,8 @@ class Server(ThreadingHTTPServer):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(download, "PAUSE", 0.001)
+    monkeypatch.setattr("pooch.core.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(download, "CHUNK", 1000)
     server = Server()
     yield server
     server.leave.set()
@@ -99,21 +103,21 @@ def server(monkeypatch):
 
 
 def remote(*addresses, name="x.bin", blob=BLOB):
-    return Remote(name, len(blob), hashlib.md5(blob).hexdigest(), addresses)
+    return RemoteFile(name, len(blob), hashlib.md5(blob).hexdigest(), addresses)
 
 
-def fetch(target, *remotes):
-    told = []
-    paths = get("set", target, lambda *a: told.append(a), {"set": remotes})
-    return paths, told
+def fetch(target, *files):
+    reported = []
+    paths = get(Published("set", files), target, lambda *a: reported.append(a))
+    return paths, reported
 
 
-def check(target, told=None, blob=BLOB):
+def check(target, reported=None, blob=BLOB):
     assert [path.name for path in target.iterdir()] == ["x.bin"]  # and no .part
     assert (target / "x.bin").read_bytes() == blob
-    if told is not None:
-        assert told[-1] == (len(blob), len(blob))
-        assert all(0 <= done <= total == len(blob) for done, total in told)
+    if reported is not None:
+        assert reported[-1] == (len(blob), len(blob))
+        assert all(0 <= done <= total == len(blob) for done, total in reported)
 
 
 def refusal(kind, target, *remotes):
@@ -127,12 +131,12 @@ def refusal(kind, target, *remotes):
 def test_a_download_and_its_progress(server, tmp_path):
     site = Site()
     target = tmp_path / "new" / "folder"
-    paths, told = fetch(target, remote(server.address(site)))
+    paths, reported = fetch(target, remote(server.address(site)))
     assert paths == [target / "x.bin"]
-    check(target, told)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    check(target, reported)
+    assert [done for done, _ in reported] == sorted(done for done, _ in reported)
     assert site.asked == [""]
-    assert get("set", target, None, {"set": [remote(server.address(site))]}) == paths
+    assert get(Published("set", [remote(server.address(site))]), target) == paths
     assert site.asked == [""]  # it was there
 
 
@@ -140,21 +144,19 @@ def test_several_files_are_one_progress(server, tmp_path):
     small = b"small" * 10
     (tmp_path / "there").write_bytes(small)
     remotes = [remote("", name="there", blob=small), remote(server.address(Site()))]
-    paths, told = fetch(tmp_path, *remotes)
+    paths, reported = fetch(tmp_path, *remotes)
     assert [path.name for path in paths] == ["there", "x.bin"]
-    assert told[0] == (50, 300_050)
-    assert told[-1] == (300_050, 300_050)
+    assert all(50 < done <= 300_050 == total for done, total in reported)
+    assert reported[-1] == (300_050, 300_050)
 
 
 @pytest.mark.parametrize("length", [True, False])
 def test_broken_connections_go_on_where_they_broke(server, tmp_path, length):
-    site = Site(cuts=[100_000, 1, 0, 50_000, 0, 0], length=length)
-    _, told = fetch(tmp_path, remote(server.address(site)))
-    check(tmp_path, told)
-    assert site.asked == [
-        "",
-        *(f"bytes={n}-" for n in (100_000, 100_001, 100_001, 150_001, 150_001, 150_001)),
-    ]
+    site = Site(cuts=[100_000, 1000, 0, 50_000, 0, 0], length=length)
+    _, reported = fetch(tmp_path, remote(server.address(site)))
+    check(tmp_path, reported)
+    starts = (100_000, 101_000, 101_000, 151_000, 151_000, 151_000)
+    assert site.asked == ["", *(f"bytes={start}-" for start in starts)]
 
 
 def test_an_interrupted_download_goes_on_later(server, tmp_path):
@@ -165,13 +167,13 @@ def test_an_interrupted_download_goes_on_later(server, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        get("set", tmp_path, stop, {"set": [remote(server.address(site))]})
+        get(Published("set", [remote(server.address(site))]), tmp_path, stop)
     size = (tmp_path / "x.bin.part").stat().st_size
     assert 100_000 < size < 300_000
-    _, told = fetch(tmp_path, remote(server.address(site)))
-    check(tmp_path, told)
+    _, reported = fetch(tmp_path, remote(server.address(site)))
+    check(tmp_path, reported)
     assert site.asked == ["", f"bytes={size}-"]
-    assert told[0] == (size, 300_000)
+    assert all(done > size for done, _ in reported)
 
 
 def test_a_server_without_ranges_starts_over(server, tmp_path):
@@ -198,19 +200,22 @@ def test_an_answer_of_other_bytes_than_asked_is_not_used(server, tmp_path):
     (tmp_path / "x.bin.part").write_bytes(BLOB[:1000])
     sites = [Site(content_range=f"bytes {start}") for start in ("7-299999/300000", "broken")]
     check(tmp_path, fetch(tmp_path, remote(*map(server.address, [*sites, Site()])))[1])
-    assert [site.asked for site in sites] == [["bytes=1000-"]] * 2
+    assert sites[0].asked[0] == "bytes=1000-"
+    assert (tmp_path / "x.bin").read_bytes() == BLOB
 
 
 def test_mirrors_take_over(server, tmp_path):
     sites = [
-        Site(answers=[404]),
+        Site(answers=[404] * 3),
         Site(blob=BLOB[::-1]),
         Site(blob=b"<html>sorry</html>"),
-        Site(cuts=[1000]),
+        Site(cuts=[1000, 0, 0, 0, 0, 0]),
         Site(),
     ]
     check(tmp_path, fetch(tmp_path, remote("http://127.0.0.1:9/x", *map(server.address, sites)))[1])
-    assert [site.asked for site in sites] == [[""], [""], [""], [""], ["bytes=1000-"]]
+    assert [site.asked for site in sites[:3]] == [[""] * download.TRIES] * 3
+    assert sites[3].asked == ["", *["bytes=1000-"] * 5]
+    assert sites[4].asked == ["bytes=1000-"]
 
 
 @pytest.mark.parametrize("codes", [[503, 500], [429, 408]])
@@ -228,7 +233,7 @@ def test_the_patience_has_an_end(server, tmp_path):
     site = Site(ranges=False, cuts=[1000] * 10)
     message = refusal(RunError, tmp_path, remote(server.address(site)))
     assert ": the connection broke at byte 1000 of 300000; " in message
-    assert len(site.asked) == download.TRIES + 1  # the first one gained something
+    assert len(site.asked) == 2 * download.TRIES  # the first one gained something
 
 
 def test_a_server_that_says_nothing(server, tmp_path, monkeypatch):
@@ -242,14 +247,14 @@ def test_a_wrong_checksum_is_refused_and_not_kept(server, tmp_path):
     site = Site(blob=BLOB[::-1])
     message = refusal(RunError, tmp_path, remote(server.address(site)))
     md5 = [hashlib.md5(blob).hexdigest() for blob in (site.blob, BLOB)]
-    assert f"x.bin has MD5 {md5[0]}, {md5[1]} expected; " in message
+    assert f"expected md5:{md5[1]} but got {md5[0]}. " in message
     assert list(tmp_path.iterdir()) == []
-    assert len(site.asked) == 1
+    assert len(site.asked) == download.TRIES
 
 
 def test_another_size_is_refused_before_the_download(server, tmp_path):
     message = refusal(RunError, tmp_path, remote(server.address(Site(blob=BLOB + b"!"))))
-    assert "x.bin has 300001 bytes, 300000 expected; " in message
+    assert "x.bin: has 300001 bytes, 300000 expected; " in message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -261,7 +266,6 @@ def test_no_more_is_taken_than_the_file_has(server, tmp_path):
 
 
 def test_without_network_one_line_says_what_to_do(tmp_path, monkeypatch, server):
-    monkeypatch.setattr(download, "PAUSE", 0.0)
     remotes = [remote("http://127.0.0.1:9/a", name="a"), remote("http://127.0.0.1:9/b", name="b")]
     assert refusal(RunError, tmp_path, *remotes) == (
         "set: http://127.0.0.1:9/a cannot be reached (Connection refused); try again, or download "
@@ -325,10 +329,9 @@ def test_a_target_that_cannot_be_used(tmp_path):
 
 
 def test_names(tmp_path):
-    with pytest.raises(InputError, match="data set = 'cifar' is unknown; did you mean 'cifar10'"):
-        get("cifar", tmp_path)
+    assert call(["data", "get", "cifar", "--path", str(tmp_path)]) == 2
     with pytest.raises(InputError) as error:
-        get("pacs", tmp_path)
+        get(pacs.PUBLISHED, tmp_path)
     for word in (
         "https://domaingeneralization.github.io",
         "<domain>/<class>/<image>",
@@ -340,35 +343,50 @@ def test_names(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_mistyped_name_is_corrected(capsys):
+    assert call(["data", "get", "cifar"]) == 2
+    assert "data set = 'cifar' is unknown; did you mean 'cifar10'" in capsys.readouterr().err
+
+
+def test_the_command_downloads_and_says_where(server, tmp_path, monkeypatch, capsys):
+    published = replace(mnist.PUBLISHED, files=[remote(server.address(Site()))])
+    monkeypatch.setitem(
+        DATASETS, "rotated-mnist", replace(DATASETS["rotated-mnist"], published=published)
+    )
+    for name in ("rotated-mnist", "mnist"):
+        assert call(["data", "get", name, "--path", str(tmp_path)]) == 0
+        shown = capsys.readouterr()
+        assert shown.out == f"{tmp_path / 'x.bin'}\n"
+        assert shown.err == ""
+    check(tmp_path)
+
+
 def test_the_official_files():
-    assert {name: len(remotes) for name, remotes in SOURCES.items()} == {
-        "mnist": 4,
-        "cifar10": 1,
-        "cifar100": 1,
-    }
-    assert not set(SOURCES) & set(BY_HAND)
-    remotes = [r for group in SOURCES.values() for r in group]
-    for published in remotes:
-        assert re.fullmatch("[0-9a-f]{32}", published.md5)
-        assert published.size > 0
-        for address in published.addresses:
+    published = [mnist.PUBLISHED, cifar.PUBLISHED_10, cifar.PUBLISHED_100]
+    assert [len(one.files) for one in published] == [4, 1, 1]
+    assert not any(one.by_hand for one in published)
+    files = [file for one in published for file in one.files]
+    for file in files:
+        assert re.fullmatch("[0-9a-f]{32}", file.md5)
+        assert file.size > 0
+        for address in file.addresses:
             assert address.startswith("https://")
-            assert address.endswith("/" + published.name)
-    assert len({r.md5 for r in remotes}) == len(remotes)
-    assert all(len(r.addresses) == 2 for r in SOURCES["mnist"])
+            assert address.endswith("/" + file.name)
+    assert len({file.md5 for file in files}) == len(files)
+    assert all(len(file.addresses) == 2 for file in mnist.PUBLISHED.files)
 
 
-@pytest.mark.parametrize("published", SOURCES["mnist"], ids=lambda r: r.name)
+@pytest.mark.parametrize("published", mnist.PUBLISHED.files, ids=lambda file: file.name)
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not here")
 def test_mnist_that_is_here_is_not_downloaded(published):
-    paths = get("one", SHARED / "mnist", None, {"one": [replace(published, addresses=())]})
+    paths = get(Published("one", [replace(published, addresses=())]), SHARED / "mnist")
     assert paths == [SHARED / "mnist" / published.name]
 
 
 def test_importing_connects_to_nothing(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", None)
     monkeypatch.setattr(socket.socket, "connect", None)
-    for name in ("download", "archives", "cache", "readers"):
+    for name in ("download", "unpack", "files", "cache", "readers", "published"):
         again = f"fedbr.data.{name}_again"
         spec = importlib.util.spec_from_file_location(
             again, Path(download.__file__).with_name(f"{name}.py")

@@ -15,8 +15,8 @@ import fedbr
 from conftest import blobs
 from fedbr.data import DataOptions, proxy
 from fedbr.data import load as load_options
-from fedbr.data.rotation import rotate
 from fedbr.data.sources import digits
+from fedbr.data.transforms import rotate
 
 
 def load(
@@ -41,14 +41,14 @@ def test_digits_are_all_there_and_test_data_are_never_trained_on() -> None:
     assert seen.max() == 1
 
 
-def test_stacks_share_a_split_and_seeds_do_not() -> None:
-    hashes = [load("digits", 10, "lda", seed=seed).describe()["hash"] for seed in (0, 0, 1)]
+def test_variants_share_a_split_and_seeds_do_not() -> None:
+    hashes = [load("digits", 10, "lda", seed=seed).census.split.hash for seed in (0, 0, 1)]
     assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_rotated_digits_turn_each_client_and_its_test_set() -> None:
     plain, turned = (load(name, 10, "iid") for name in ("digits", "rotated-digits"))
-    assert turned.describe()["hash"] == plain.describe()["hash"]
+    assert turned.census.split == plain.census.split
     assert len(turned.tests) == 10
     for client, part in plain.train.parts.items():
         index = torch.from_numpy(part)
@@ -142,7 +142,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"x": torch.tensor(1.0)}, "x: shape ()"),
     ({"x": X[:, 0]}, "x: shape (160,)"),
     ({"x": X[:, :0]}, "x: shape (160, 0)"),
-    ({"x": X.astype(">i4")}, "x: samples of type >i4; bytes (pixels) or floats"),
+    ({"x": X.astype(">i4")}, "x: samples of type >i4; expected bytes (pixels) or floats"),
     ({"x": torch.from_numpy(Y)[:, None]}, "x: samples of type torch.int64"),
     ({"y": Y[:, None]}, "y: type int64, shape (160, 1)"),
     ({"y": torch.tensor(1)}, "y: type int64, shape ()"),
@@ -213,10 +213,19 @@ def test_images_get_their_channels_first_wherever_they_come_from(
     rng = np.random.default_rng(0)
     y = np.arange(40) % 4
     shapes = {
-        (6, 5, 3): (3, 6, 5), (6, 5, 1): (1, 6, 5), (6, 5): (1, 6, 5), (3, 6, 5): (3, 6, 5), (1, 6, 5): (1, 6, 5),
-        (3, 5, 3): (3, 5, 3), (1, 5, 1): (1, 5, 1), (2, 6, 5): (2, 6, 5), (4, 6, 5): (4, 6, 5), (4, 4, 4): (4, 4, 4),
-        (2, 4, 4): (2, 4, 4), (7,): (7,),
-    }  # fmt: skip
+        (6, 5, 3): (3, 6, 5),
+        (6, 5, 1): (1, 6, 5),
+        (6, 5): (1, 6, 5),
+        (3, 6, 5): (3, 6, 5),
+        (1, 6, 5): (1, 6, 5),
+        (3, 5, 3): (3, 5, 3),
+        (1, 5, 1): (1, 5, 1),
+        (2, 6, 5): (2, 6, 5),
+        (4, 6, 5): (4, 6, 5),
+        (4, 4, 4): (4, 4, 4),
+        (2, 4, 4): (2, 4, 4),
+        (7,): (7,),
+    }
     for shape, wanted in shapes.items():
         x = rng.integers(0, 256, (40, *shape), dtype=np.uint8)
         moved = len(shape) == 3 and wanted != shape
@@ -247,7 +256,7 @@ def test_images_with_alpha_are_refused(channels: int, words: str) -> None:
     with pytest.raises(fedbr.InputError) as caught:
         fedbr.Federation.from_arrays(x, y, x, y)
     assert (
-        f"x: images of shape (8, 9, {channels}); 1 or 3 channels are wanted: without alpha, {words}"
+        f"x: images of shape (8, 9, {channels}); expected 1 or 3 channels: without alpha, {words}"
         in str(caught.value)
     )
     fedbr.Federation.from_arrays(x / 1.0, y, x / 1.0, y)  # floats may be anything
@@ -255,7 +264,9 @@ def test_images_with_alpha_are_refused(channels: int, words: str) -> None:
 
 def test_wrong_clients_are_refused() -> None:
     for test in (None, 3, X, (X, Y, X), [(X, Y, X)]):
-        with pytest.raises(fedbr.InputError, match=r"^test: \w+ where a pair \(x, y\) is wanted$"):
+        with pytest.raises(
+            fedbr.InputError, match=r"^test: \w+ where a pair \(x, y\) is expected$"
+        ):
             fedbr.Federation.from_clients([(X, Y)], test=test)
     with pytest.raises(fedbr.InputError, match="clients: int where a pair"):
         fedbr.Federation.from_clients(3, test=(X, Y))

@@ -18,8 +18,8 @@ import fedbr
 from fedbr.core.rng import stream
 from fedbr.core.samples import Samples
 from fedbr.data import DataOptions, load
-from fedbr.data.holdout import chosen, held_out
-from fedbr.data.sources import digits, own
+from fedbr.data.holdout import choose_held_out, choose_share
+from fedbr.data.sources import digits, npz
 
 
 def save(path: Path, count: int, clients: int, classes: int) -> str:
@@ -43,12 +43,12 @@ def test_the_share_holds_and_every_class_and_client_still_trains(
     pairs: list[tuple[int, int]], share: float, seed: int
 ) -> None:
     owner, classes = np.array(pairs).T
-    raw = chosen(classes, share, np.random.default_rng(seed), owner)
+    raw = choose_share(classes, share, np.random.default_rng(seed), owner)
     assert abs(raw.sum() - share * len(raw)) <= 1
     for client in np.unique(owner):
         mine = owner == client
         assert abs(raw[mine].sum() - share * mine.sum()) <= 1
-    held = held_out(classes, share, np.random.default_rng(seed), owner)
+    held = choose_held_out(classes, share, np.random.default_rng(seed), owner)
     assert not (held & ~raw).any()
     assert set(owner[~held]) == set(owner)
     assert set(classes[~held]) == set(classes)
@@ -57,7 +57,7 @@ def test_the_share_holds_and_every_class_and_client_still_trains(
 def test_many_small_clients_hold_out_their_share_of_every_class() -> None:
     owner, classes = (part.ravel().repeat(2) for part in np.indices((3500, 62)))
     start = time.process_time()
-    held = held_out(classes, 0.2, stream(0, "test"), owner)
+    held = choose_held_out(classes, 0.2, stream(0, "test"), owner)
     assert time.process_time() - start < 5
     assert held.mean() == pytest.approx(0.2, abs=1e-3)
     assert np.ptp(np.bincount(owner[held])) <= 1
@@ -70,7 +70,7 @@ def test_small_classes_that_are_all_alike_are_not_chosen_by_their_order() -> Non
     owner, classes = (
         part.ravel() for part in np.indices((500, 5))
     )  # one sample each: every client holds out one
-    held = held_out(classes, 0.2, stream(0, "test"), owner)
+    held = choose_held_out(classes, 0.2, stream(0, "test"), owner)
     assert np.bincount(owner[held]).tolist() == [1] * 500
     assert np.bincount(classes[held], minlength=5).min() > 60
 
@@ -78,7 +78,7 @@ def test_small_classes_that_are_all_alike_are_not_chosen_by_their_order() -> Non
 def test_large_classes_are_rounded_one_by_one_as_ever() -> None:
     """What was published on digits and PACS rests on these counts."""
     sizes = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
-    held = chosen(np.repeat(np.arange(10), sizes), 0.2, stream(0, "digits", "test"))
+    held = choose_share(np.repeat(np.arange(10), sizes), 0.2, stream(0, "digits", "test"))
     assert np.bincount(np.repeat(np.arange(10), sizes)[held]).tolist() == [
         36,
         36,
@@ -160,14 +160,15 @@ def test_a_client_too_small_for_a_test_set_has_an_empty_one(tmp_path: Path) -> N
     assert sum(sizes) == 12
     assert set(sizes) == {0, 1}
     assert min(federation.sizes) >= 2
-    assert [len(t) for t in federation.some_tests(1, 0)] == []  # that is all there is
+    assert [test.part for test in federation.test_plan(1, 0).sets] == [None] * 20  # that is all
 
 
 def test_some_samples_of_tests_of_which_one_is_empty() -> None:
     x, y = np.arange(20.0)[:, None], np.arange(20) % 2
     federation = fedbr.Federation.from_clients([(x, y)] * 3, test=[(x, y), (x[:0], y[:0]), (x, y)])
-    assert [len(t) for t in federation.some_tests(4, 0)] == [4, 0, 4]
-    assert federation.shares == [{0: 1.0}, {1: 1.0}, {2: 1.0}]
+    plan = federation.test_plan(4, 0)
+    assert [plan.size(test, quick=True) for test in plan.order] == [4, 0, 4]
+    assert plan.shares == [{0: 1.0}, {1: 1.0}, {2: 1.0}]
 
 
 @pytest.mark.filterwarnings("ignore:labels")
@@ -188,6 +189,6 @@ def test_a_fifth_of_a_small_data_set(tmp_path: Path) -> None:
     np.savez(
         tmp_path / "a.npz", x=i[:, None] / 1.0, y=i % 10
     )  # two of every class, of which 0.4 is nothing
-    source = own.npz(str(tmp_path / "a.npz"))
+    source = npz.load(str(tmp_path / "a.npz"))
     assert len(source.test) == 4
     assert len(source.train.y.unique()) == 10

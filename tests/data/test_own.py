@@ -14,7 +14,7 @@ from making import make_zip, refusal
 from PIL import Image
 
 from fedbr.data import DataOptions, load
-from fedbr.data.sources import own
+from fedbr.data.sources import folder, npz
 
 
 @pytest.fixture(autouse=True)
@@ -45,14 +45,14 @@ def test_the_names_of_classes_and_clients(tmp_path: Path) -> None:
             load(DataOptions(name="npz", path=words, partition="iid", clients=4), 0).client_names
             is None
         )
-    source = own.npz(
+    source = npz.load(
         save(tmp_path / "b.npz", x=x, y=np.array([b"dog", b"c\xc3\xa4t"])[i % 2], client=i % 2 + 7)
     )
     assert (source.class_names, source.client_names) == (["cät", "dog"], ["7", "8"])
     assert (
-        own.npz(save(tmp_path / "c.npz", x=x, y=i % 3)).class_names is None
+        npz.load(save(tmp_path / "c.npz", x=x, y=i % 3)).class_names is None
     )  # numbers from 0 say it all
-    assert own.npz(save(tmp_path / "d.npz", x=x, y=5.0 * (i % 3) + 1)).class_names == [
+    assert npz.load(save(tmp_path / "d.npz", x=x, y=5.0 * (i % 3) + 1)).class_names == [
         "1",
         "6",
         "11",
@@ -65,7 +65,7 @@ def test_floats_of_any_kind(tmp_path: Path, kind: Any) -> None:
         np.random.default_rng(0).normal(size=(40, 3)).astype(kind),
         (np.arange(40) % 2).astype(">i8"),
     )
-    source = own.npz(save(tmp_path / "a.npz", x=x, y=y, x_test=x, y_test=y))
+    source = npz.load(save(tmp_path / "a.npz", x=x, y=y, x_test=x, y_test=y))
     assert np.array_equal(
         source.train.x.numpy(), x.astype(float).astype(source.train.x.numpy().dtype)
     )
@@ -74,12 +74,12 @@ def test_floats_of_any_kind(tmp_path: Path, kind: Any) -> None:
 
 X, Y = np.zeros((9, 2)), np.arange(9) % 2
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"y_test": Y[:, None]}, "y_test has shape (9, 1); one value for each of 9 samples is wanted"),
+    ({"y_test": Y[:, None]}, "y_test has shape (9, 1); expected one value for each of 9 samples"),
     ({"y_test": Y[:4]}, "y_test has shape (4,)"),
     ({"y": np.array(3)}, "y has shape ()"),
-    ({"x": np.array(3.0)}, "x: shape (); samples with one value or more each are wanted"),
+    ({"x": np.array(3.0)}, "x: shape (); expected samples with one value or more each"),
     ({"x": np.zeros(9)}, "x: shape (9,)"),
-    ({"x": X.astype(">i4")}, "x: samples of type >i4; bytes (pixels) or floats are wanted"),
+    ({"x": X.astype(">i4")}, "x: samples of type >i4; expected bytes (pixels) or floats"),
     ({"x_test": X.astype(bool)}, "x_test: samples of type bool"),
     (
         {"x_test": X.astype(np.float32)},
@@ -90,9 +90,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"y_test": Y + 1}, "y_test has 2, which y lacks"),
     (
         {"y_test": Y.astype(str)},
-        "y_test is of type <U21, y of int64; numbers or words, but the same",
+        "y_test is of type <U21, y of int64; expected numbers or words, but the same",
     ),
-    ({"y": Y + 1e300}, "y has 1e+300; whole numbers"),
+    ({"y": Y + 1e300}, "y has 1e+300; expected whole numbers"),
     ({"client": np.full(9, np.nan)}, "client has nan"),
     ({"client": Y.astype("M8[s]")}, "client is of type datetime64[s]"),
 ]
@@ -103,7 +103,7 @@ def test_wrong_arrays_are_refused_by_name(
     tmp_path: Path, wrong: dict[str, Any], words: str
 ) -> None:
     path = save(tmp_path / "a.npz", **{"x": X, "y": Y, "x_test": X, "y_test": Y} | wrong)
-    message = refusal(own.npz, path)
+    message = refusal(npz.load, path)
     assert message.startswith(f"data.path = {path!r}: {words}")
 
 
@@ -111,7 +111,7 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
     def why(content: bytes) -> str:
         path = tmp_path / "a.npz"
         path.write_bytes(content)
-        message = refusal(own.npz, str(path))
+        message = refusal(npz.load, str(path))
         assert message.startswith(f"data.path = {str(path)!r}: not an .npz of plain arrays (")
         return message.partition("(")[2]
 
@@ -129,13 +129,13 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
     damaged = bytearray((tmp_path / "d.npz").read_bytes())
     damaged[500:600] = bytes(100)
     assert why(bytes(damaged))
-    assert "cannot be read (Is a directory)" in refusal(own.npz, str(tmp_path))
-    assert "cannot be read (No such file" in refusal(own.npz, str(tmp_path / "no.npz"))
+    assert "cannot be read (Is a directory)" in refusal(npz.load, str(tmp_path))
+    assert "cannot be read (No such file" in refusal(npz.load, str(tmp_path / "no.npz"))
 
 
 def test_arrays_that_nobody_asked_for_do_not_matter(tmp_path: Path) -> None:
     path = save(tmp_path / "a.npz", x=np.zeros((20, 2)), y=np.arange(20) % 2, notes=np.array([{}]))
-    assert len(own.npz(path).train) == 16
+    assert len(npz.load(path).train) == 16
 
 
 # Folders
@@ -156,12 +156,12 @@ def test_an_archive_beside_its_folder_is_not_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "d" / "photos.zip", "w") as archive:
         for file in (tmp_path / "d" / "photos").rglob("*.png"):
             archive.write(file, file.relative_to(tmp_path / "d"))
-    source = own.folder(str(tmp_path / "d"), 4)
+    source = folder.load(str(tmp_path / "d"), 4)
     assert shades(source.train, source.test) == list(range(20))
     assert (source.class_names, source.client_names, source.owner) == (["a", "b"], None, None)
     for file in (tmp_path / "d" / "photos").rglob("*.png"):
         file.unlink()
-    source = own.folder(str(tmp_path / "d"), 4)
+    source = folder.load(str(tmp_path / "d"), 4)
     assert shades(source.train, source.test) == list(range(20))
 
 
@@ -199,7 +199,7 @@ def test_train_and_test_are_a_split_and_no_clients(
         with zipfile.ZipFile(tmp_path / "d.zip", "w") as archive:
             for file in (tmp_path / "d").rglob("*.png"):
                 archive.write(file, file.relative_to(tmp_path))
-    source = own.folder(str(tmp_path / ("d.zip" if packed else "d")), 4)
+    source = folder.load(str(tmp_path / ("d.zip" if packed else "d")), 4)
     assert (shades(source.train), shades(source.test)) == ([0, 1, 2, 3, 4, 5], [6, 7])
     assert source.train.y.tolist() == [0, 0, 1, 1, 2, 2]
     assert source.test.y.tolist() == [0, 1]
@@ -209,15 +209,15 @@ def test_train_and_test_are_a_split_and_no_clients(
 def test_train_and_test_folders_that_do_not_go_together(tmp_path: Path) -> None:
     png(tmp_path / "train" / "a" / "1.png", 1)
     png(tmp_path / "test" / "b" / "2.png", 2)
-    message = refusal(own.folder, str(tmp_path), 4)
+    message = refusal(folder.load, str(tmp_path), 4)
     assert message.endswith("test/b/2.png is of class 'b', which is not trained on")
     png(tmp_path / "train" / "b" / "1.png", 1)
     png(tmp_path / "val" / "b" / "2.png", 2)
-    message = refusal(own.folder, str(tmp_path), 4)
-    assert message.endswith("has test, train, val; train and one of the others are wanted")
+    message = refusal(folder.load, str(tmp_path), 4)
+    assert message.endswith("has test, train, val; expected train and one of the others")
     for i in range(4):
         png(tmp_path / "Oslo" / "b" / f"{i}.png", i)  # then they are clients with strange names
-    assert own.folder(str(tmp_path), 4).client_names == ["Oslo", "test", "train", "val"]
+    assert folder.load(str(tmp_path), 4).client_names == ["Oslo", "test", "train", "val"]
 
 
 def test_images_of_sixteen_bits_do_not_come_from_an_old_cache(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_images_of_sixteen_bits_do_not_come_from_an_old_cache(tmp_path: Path) ->
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((4, 4), 200 + 256 * i, np.uint16)).save(path)
     for _ in range(2):
-        source = own.folder(str(tmp_path / "d"), 4)
+        source = folder.load(str(tmp_path / "d"), 4)
         assert shades(source.train, source.test) == list(range(10))
 
 
@@ -234,7 +234,7 @@ def test_a_misspelt_array_is_not_ignored(tmp_path: Path) -> None:
     x, y = np.zeros((20, 4), np.float32), np.arange(20) % 2
     for name, meant in (("clients", "client"), ("X_test", "x_test")):
         path = save(tmp_path / "a.npz", x=x, y=y, **{name: y})
-        assert refusal(own.npz, path).endswith(f"has an array {name!r}; did you mean {meant!r}?")
-    own.npz(
+        assert refusal(npz.load, path).endswith(f"has an array {name!r}; did you mean {meant!r}?")
+    npz.load(
         save(tmp_path / "a.npz", x=x, y=y, notes=y)
     )  # what is nothing like ours is not ours to judge

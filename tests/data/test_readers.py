@@ -13,11 +13,16 @@ import pytest
 from making import make_zip, put, refusal
 from PIL import Image
 
-from fedbr.data.archives import Tree
+from fedbr.data.files import Tree
 from fedbr.data.readers import class_folders, plain, read_cifar, read_idx, read_images
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 real = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not here")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("FEDBR_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 # IDX
@@ -127,7 +132,8 @@ def test_cifar_records(label_bytes, maximum):
     for cut, whole in ((1, 6), (record - 1, 6), (record + 1, 5)):
         message = refusal(read_cifar, "x.bin", blob[:-cut], label_bytes, maximum)
         assert message == (
-            f"x.bin: ends at byte {len(blob) - cut}, its last whole record (of {record} bytes) at byte {whole * record}"
+            f"x.bin: ends at byte {len(blob) - cut}, its last whole record (of {record} bytes) "
+            f"at byte {whole * record}"
         )
     assert "x.bin: ends at byte 0, " in refusal(read_cifar, "x.bin", b"", label_bytes)
     wrong = bytearray(blob)
@@ -211,7 +217,7 @@ def test_thirty_two_bits_a_pixel_are_refused(tmp_path, mode):
     message = refusal(decode, tmp_path, Image.new(mode, (8, 8), 1), kind="TIFF")
     assert (
         message
-        == f"x.png: not an image that can be read (mode {mode}, 32 bits a pixel; 8 or 16 are wanted)"
+        == f"x.png: not an image that can be read (mode {mode}, 32 bits a pixel; expected 8 or 16)"
     )
 
 
@@ -340,7 +346,8 @@ def test_no_images_no_classes():
         ),
         (
             ["1.png"],
-            "1.png: lies 0 folders deep; all images must be <class>/<image>, or all <client>/<class>/<image>",
+            "1.png: lies 0 folders deep; all images must be <class>/<image>, or all "
+            "<client>/<class>/<image>",
         ),
     ],
 )
@@ -374,8 +381,8 @@ def test_mnist():
     ],
 )
 def test_cifar(hint, name, label_bytes, maximum, each):
-    with Tree.open(SHARED, hint) as tree:
-        x, labels = read_cifar(name, tree.read(tree.need(name)), label_bytes, maximum)
+    tree = Tree.open(SHARED, hint)
+    x, labels = read_cifar(name, tree.read(tree.need(name)), label_bytes, maximum)
     assert x.shape == (len(labels), 3, 32, 32)
     assert 100 < x.mean() < 140
     counts = np.bincount(labels[:, -1])
@@ -385,17 +392,15 @@ def test_cifar(hint, name, label_bytes, maximum, each):
 
 @real
 def test_pacs_originals_give_the_small_images():
-    with Tree.open(SHARED, "PACS-original") as originals, Tree.open(SHARED, "PACS-32px") as small:
-        found, every = class_folders(originals.names), class_folders(small.names)
-        assert found.clients == every.clients == ["art_painting", "cartoon", "photo", "sketch"]
-        assert (
-            found.classes
-            == every.classes
-            == ["dog", "elephant", "giraffe", "guitar", "horse", "house", "person"]
-        )
-        assert (len(found.items), len(every.items)) == (112, 9991)
-        names = [item.name for item in found.items][::5]
-        twins = [n.replace("-original-sample", "-32px").rpartition(".")[0] + ".png" for n in names]
-        np.testing.assert_array_equal(
-            read_images(originals, names, 32), read_images(small, twins, 32)
-        )
+    originals, small = (Tree.open(SHARED, hint) for hint in ("PACS-original", "PACS-32px"))
+    found, every = class_folders(originals.names), class_folders(small.names)
+    assert found.clients == every.clients == ["art_painting", "cartoon", "photo", "sketch"]
+    assert (
+        found.classes
+        == every.classes
+        == ["dog", "elephant", "giraffe", "guitar", "horse", "house", "person"]
+    )
+    assert (len(found.items), len(every.items)) == (112, 9991)
+    names = [item.name for item in found.items][::5]
+    twins = [n.replace("-original-sample", "-32px").rpartition(".")[0] + ".png" for n in names]
+    np.testing.assert_array_equal(read_images(originals, names, 32), read_images(small, twins, 32))

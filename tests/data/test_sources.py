@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -19,12 +20,15 @@ import torch
 from PIL import Image
 
 import fedbr
-from fedbr.core.samples import Augment
-from fedbr.data import DATASETS, DataOptions, load, official, place
-from fedbr.data.cache import cache_folder
-from fedbr.data.download import SOURCES
-from fedbr.data.rotation import rotate
+from fedbr.cli.app import call
+from fedbr.core.rng import stream
+from fedbr.core.samples import Augment, Samples
+from fedbr.data import DATASETS, DataOptions, Dataset, files, load
+from fedbr.data.holdout import hold_out
+from fedbr.data.published import Published, md5_of
+from fedbr.data.source import Source
 from fedbr.data.sources import cifar, mnist, pacs
+from fedbr.data.transforms import rotate
 from fedbr.recipe import load as config
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -34,7 +38,7 @@ real = pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not her
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDBR_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-    monkeypatch.setattr(place, "data_folder", lambda: tmp_path_factory.getbasetemp() / "downloads")
+    monkeypatch.setattr(files, "data_folder", lambda: tmp_path_factory.getbasetemp() / "downloads")
     monkeypatch.delenv("FEDBR_DATA", raising=False)
 
 
@@ -109,15 +113,17 @@ def test_every_data_set_with_files_trains_from_a_recipe(
 ) -> None:
     recipe = config.parse(
         {
-            "data": {"name": name, "path": str(folder)}, "model": {"name": "mlp", "hidden": [4]},
-            "train": {"rounds": 1, "local_steps": 1, "batch_size": 2}, "compare": [{"label": "FedAvg", "methods": []}],
+            "data": {"name": name, "path": str(folder)},
+            "model": {"name": "mlp", "hidden": [4]},
+            "train": {"rounds": 1, "local_steps": 1, "batch_size": 2},
+            "compare": [{"label": "FedAvg", "methods": []}],
         }
-    )  # fmt: skip
+    )
     from training import train_recipe
 
     (run,) = train_recipe(recipe, tmp_path / "out").runs
-    assert run["finished"]
-    assert len(run["split"]["sizes"]) == (8 if name == "pacs" else 10)
+    assert run.finished
+    assert len(run.record.split.sizes) == (8 if name == "pacs" else 10)
 
 
 def test_mnist_is_read_and_every_client_and_its_test_set_is_turned(folder: Path) -> None:
@@ -140,7 +146,7 @@ def test_rotated_cifar_has_an_angle_for_every_image_and_tests_at_all_angles(fold
     for i, test in enumerate(federation.tests):
         assert torch.equal(test.x, rotate(source.test.x, 15.0 * i))
     turned = torch.stack([rotate(source.train.x, 15.0 * i) for i in range(10)])
-    shares = federation.shares
+    shares = federation.test_plan(None, 0).shares
     assert shares is not None
     for client, part in federation.train.parts.items():
         same = (
@@ -210,7 +216,7 @@ def test_names_of_cifar10_that_lie_beside_the_records_are_read(tmp_path: Path) -
     (tmp_path / "batches.meta.txt").write_text("".join(f"name{i}\n" for i in range(10)) + "\n")
     assert cifar.load10(str(tmp_path)).class_names == [f"name{i}" for i in range(10)]
     (tmp_path / "batches.meta.txt").write_text("too few\n")
-    assert cifar.load10(str(tmp_path)).class_names == cifar.NAMES_10
+    assert cifar.load10(str(tmp_path)).class_names == cifar.CLASSES_10
 
 
 def test_augmentation_crops_and_mirrors_as_written_out() -> None:
@@ -486,7 +492,7 @@ def test_the_python_version_of_cifar_is_recognised(tmp_path: Path, name: str, ot
     (tmp_path / other).write_bytes(b"")
     with pytest.raises(
         fedbr.InputError,
-        match=f"only {other.split('/')[0]}; the binary version is wanted; .*data get",
+        match=f"only {other.split('/')[0]}; expected the binary version; .*data get",
     ):
         load(DataOptions(name=name, path=str(tmp_path)), 0)
 
@@ -509,7 +515,7 @@ def test_the_first_place_that_has_the_files_is_taken(
     assert count() == 60
     empty, downloads = tmp_path_factory.mktemp("empty"), tmp_path_factory.mktemp("downloads")
     monkeypatch.setenv("FEDBR_DATA", str(empty))
-    monkeypatch.setattr(place, "data_folder", lambda: downloads)
+    monkeypatch.setattr(files, "data_folder", lambda: downloads)
     with pytest.raises(
         fedbr.InputError, match=rf"\$FEDBR_DATA = '{empty}' has no.*nor has {downloads}; .*{help_}"
     ):
@@ -522,68 +528,57 @@ def test_the_first_place_that_has_the_files_is_taken(
         count(str(empty))  # what is named is not replaced by something else
 
 
-def test_downloads_do_not_lie_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.delenv("FEDBR_CACHE", raising=False)
-    for platform, name in (("linux", "XDG_DATA_HOME"), ("darwin", ""), ("win32", "LOCALAPPDATA")):
-        monkeypatch.setattr(place.sys, "platform", platform)
-        assert not place.data_folder().is_relative_to(cache_folder())
-        if name:
-            monkeypatch.setenv(name, "/elsewhere")
-            assert place.data_folder().is_relative_to("/elsewhere/fedbr")
-
-
-def verdict(name: str, folder: Path) -> str:
+def verdict(published: Published | None, name: str, folder: Path) -> str:
+    assert published is not None
     source = DATASETS[name].load(DataOptions(name=name, path=str(folder)))
-    return official.verdict(DATASETS[name].files, str(folder), source)
+    return published.verdict(str(folder), source)
 
 
-def test_files_are_compared_with_what_is_published(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mnist_is_compared_with_what_is_published(folder: Path) -> None:
+    name, published = "rotated-mnist", mnist.PUBLISHED
     few = "not the official files: 60 of 60,000 training and 20 of 10,000 test records"
-    assert verdict("rotated-mnist", folder) == few
-    monkeypatch.setitem(official.RECORDS, "mnist", (60, 20))
-    assert (
-        verdict("rotated-mnist", folder)
-        == "not the official files: as many records, but another checksum"
-    )
+    assert verdict(published, name, folder) == few
+    published = replace(published, records=(60, 20))
+    other = "not the official files: as many records, but another checksum"
+    assert verdict(published, name, folder) == other
     ours = []
-    for published in SOURCES["mnist"]:
-        found = folder / published.name.removesuffix(".gz")
-        content = (
-            found.read_bytes()
-            if found.exists()
-            else gzip.decompress((folder / published.name).read_bytes())
-        )
-        ours.append(replace(published, content_md5=hashlib.md5(content).hexdigest()))
-    monkeypatch.setitem(official.SOURCES, "mnist", ours)
-    assert verdict("rotated-mnist", folder).startswith("official, complete")
+    for file in published.files:
+        plain = folder / file.name.removesuffix(".gz")
+        if plain.exists():
+            content = plain.read_bytes()
+        else:
+            content = gzip.decompress((folder / file.name).read_bytes())
+        ours.append(replace(file, content_md5=hashlib.md5(content).hexdigest()))
+    same = "official, complete: the checksums are the published ones"
+    assert verdict(replace(published, files=ours), name, folder) == same
 
+
+def test_cifar_is_compared_with_what_is_published(folder: Path) -> None:
+    name, published = "clean-cifar10", cifar.PUBLISHED_10
     few = "not the official files: 100 of 50,000 training and 20 of 10,000 test records"
-    assert verdict("clean-cifar10", folder) == few
-    (remote,) = SOURCES["cifar10"]
-    checksum = hashlib.md5((folder / "cifar-10-binary.tar.gz").read_bytes()).hexdigest()
-    monkeypatch.setitem(official.SOURCES, "cifar10", [replace(remote, md5=checksum)])
-    assert verdict("clean-cifar10", folder).startswith("official, complete")
-    assert verdict("clean-cifar10", folder / "cifar-10-binary.tar.gz").startswith(
-        "official, complete"
-    )
-    with tarfile.open(folder / "cifar-10-binary.tar.gz") as tar:
+    assert verdict(published, name, folder) == few
+    (file,) = published.files
+    archive = folder / "cifar-10-binary.tar.gz"
+    published = replace(published, files=[replace(file, md5=md5_of(archive))], records=(100, 20))
+    same = "official, complete: the checksums are the published ones"
+    assert verdict(published, name, folder) == same
+    assert verdict(published, name, archive) == same
+    with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
-    monkeypatch.setitem(official.RECORDS, "cifar10", (100, 20))
-    assert "they are unpacked" in verdict("clean-cifar10", folder)
+    assert "they are unpacked" in verdict(published, name, folder)
 
 
-def test_what_a_pacs_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_pacs_lacks_is_said(tmp_path: Path) -> None:
     make_pacs(tmp_path, without=("sketch", "horse"))
-    assert verdict("pacs", tmp_path).startswith(
+    assert verdict(pacs.PUBLISHED, "pacs", tmp_path).startswith(
         "not complete: 330 of 9,991 images; art_painting has 5 of 379 dog, "
     )
-    monkeypatch.setattr(official, "PACS", {domain: (each,) * 7 for domain, each in EACH.items()})
-    assert verdict("pacs", tmp_path) == "not complete: 330 of 350 images; sketch has no horse"
+    small = replace(pacs.PUBLISHED, counts={domain: (each,) * 7 for domain, each in EACH.items()})
+    missing = "not complete: 330 of 350 images; sketch has no horse"
+    assert verdict(small, "pacs", tmp_path) == missing
     make_pacs(tmp_path)
-    assert verdict("pacs", tmp_path) == "complete: all 350 images (checksums are not published)"
+    complete = "complete: all 350 images (checksums are not published)"
+    assert verdict(small, "pacs", tmp_path) == complete
 
 
 class Pairs(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
@@ -658,7 +653,8 @@ def test_ten_thousand_clients_are_index_arrays() -> None:
 
 @real
 def test_the_real_files() -> None:
-    federation = load(DataOptions(name="rotated-mnist", path=str(SHARED), clients=10), 0)
+    options = DataOptions(name="rotated-mnist", path=str(SHARED), clients=10, shrink=4)  # is quick
+    federation = load(options, 0)
     assert len(federation.train.samples) == 60000
     assert [len(t) for t in federation.tests] == [10000] * 10
     ten = load(DataOptions(name="clean-cifar10", path=str(SHARED), clients=10), 0)
@@ -675,9 +671,42 @@ def test_the_real_files() -> None:
         same = load(DataOptions(name="pacs", path=str(SHARED), partition="domains"), 0)
     assert same.content == styles.content
     assert list(Path(os.environ["FEDBR_CACHE"]).glob("*.safetensors"))  # rotated and decoded once
-    assert verdict("rotated-mnist", SHARED).startswith("official, complete")
-    assert verdict("pacs", SHARED / "PACS-32px.zip").startswith("complete: all 9,991 images")
+    same = verdict(mnist.PUBLISHED, "rotated-mnist", SHARED)
+    assert same.startswith("official, complete")
+    whole = verdict(pacs.PUBLISHED, "pacs", SHARED / "PACS-32px.zip")
+    assert whole.startswith("complete: all 9,991 images")
     for federation in (ten, hundred):  # normalised
         x = federation.train.samples.see(slice(None), torch.float32)
         assert x.mean(dim=(0, 2, 3)).abs().max() < 0.05
         assert (x.std(dim=(0, 2, 3)) - 1).abs().max() < 0.05
+
+
+def test_a_data_set_is_one_file_and_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What CONTRIBUTING promises to who adds one: recipes, fedbr list, check and show know it."""
+
+    def load_dots(path: str) -> Source:
+        x = torch.arange(24, dtype=torch.uint8).view(24, 1, 1, 1).repeat(1, 1, 4, 4)
+        train, test = hold_out(Samples(x, torch.arange(24) % 3), 0.25, stream(0, "dots"))
+        return Source(train, test, num_classes=3, peak=255.0)
+
+    dots = Dataset(
+        summary="dots of 24 shades",
+        load=lambda options: load_dots(options.path),
+        published=Published("dots", by_hand="ask for them, and put them into {target}"),
+        uses=frozenset({"path"}),
+    )
+    monkeypatch.setitem(DATASETS, "dots", dots)
+    recipe = config.load("digits", ["data.name=dots", "data.path=somewhere"])
+    assert len(load(recipe.data, 0).census.sizes) == 10
+    for line, expected in (
+        (["list", "data"], "needs files: fedbr data get dots"),
+        (["data", "check", "dots"], "18 samples of 1 x 4 x 4"),
+        (["data", "get", "dots", "--path", str(tmp_path)], f"put them into {tmp_path}"),
+        (["data", "check", "dotz"], "did you mean 'dots'?"),
+    ):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            call(line)
+        assert expected in out.getvalue() + err.getvalue()

@@ -1,4 +1,4 @@
-"""Rotation is exact at right angles and bilinear in between."""
+"""Rotation is exact at right angles and bilinear in between; shrinking takes means of blocks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from making import refusal
 
-from fedbr.data import rotation
-from fedbr.data.rotation import rotate
+from fedbr import data
+from fedbr.core.samples import Augment, Samples
+from fedbr.data import DataOptions, transforms
+from fedbr.data.source import Source
+from fedbr.data.transforms import rotate, shrink
 
 ANGLES = st.floats(-720, 720)
 
@@ -135,6 +139,43 @@ def test_chunks_do_not_show(monkeypatch, dtype):
     images = grey(11, 2, 6, 6).to(dtype)
     whole = rotate(images, 30)
     for chunk in (1, 3 * 72, 11 * 72):
-        monkeypatch.setattr(rotation, "_CHUNK", chunk)
+        monkeypatch.setattr(transforms, "_CHUNK", chunk)
         assert torch.equal(rotate(images, 30), whole)
     assert rotate(images[:0], 30).shape == (0, 2, 6, 6)
+
+
+# Shrinking
+
+
+def source(x, augment=None):
+    y = torch.arange(len(x)) % 2
+    return Source(
+        Samples(x, y, scale=1 / 255, augment=augment), Samples(x[:2], y[:2], scale=1 / 255), 2
+    )
+
+
+def test_a_pixel_is_the_mean_of_its_block_rounded_as_it_is_stored():
+    x = torch.tensor([[[[0, 2, 9], [4, 7, 9], [9, 9, 9]]]], dtype=torch.uint8).repeat(4, 1, 1, 1)
+    small = shrink(source(x), 2).train.x
+    assert small.dtype == torch.uint8
+    assert small.tolist() == [[[[3]]]] * 4  # 13 / 4; what does not fill a block is cut off
+    assert shrink(source(x.float()), 2).train.x.flatten().tolist() == [3.25] * 4
+
+
+def test_crops_shrink_with_the_images():
+    x = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
+    assert shrink(source(x, Augment(4, True)), 4).train.augment == Augment(1, True)
+    assert shrink(source(x), 4).test.x.shape == (2, 3, 8, 8)
+
+
+def test_one_leaves_everything_as_it_is_and_too_much_is_refused():
+    x = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
+    same = source(x)
+    assert shrink(same, 1) is same
+    assert "data.shrink = 9" in refusal(shrink, source(x), 9)
+    assert "data.shrink = 2" in refusal(shrink, source(torch.zeros(4, 5)), 2)
+    assert data.load(DataOptions(name="digits", clients=3, partition="iid", shrink=2), 0).shape == (
+        1,
+        4,
+        4,
+    )

@@ -1,8 +1,7 @@
-"""Folders and archives are read as they are, or refused in one line that says which and where."""
+"""Archives are unpacked as they are, or refused in one line that says which and where."""
 
 from __future__ import annotations
 
-import os
 import tarfile
 import tempfile
 import warnings
@@ -14,9 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import make_tar, make_zip, put, refusal
 
-from fedbr.data import archives
-from fedbr.data.archives import Tree, natural
+from fedbr.data import unpack as unpacking
+from fedbr.data.files import Tree
+from fedbr.data.unpack import unpack
 from fedbr.util.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("FEDBR_CACHE", str(folder))
+    return folder
+
 
 CONTENT = {"top/a.bin": b"first", "top/deep/b.bin": b"second" * 500, "c.txt": b""}
 ARCHIVES = {
@@ -28,32 +36,26 @@ ARCHIVES = {
 }
 
 
+def contents(unpacked):
+    return {name: unpacked.read(name) for name in unpacked.members}
+
+
 def all_of(tree):
     return {name: tree.read(name) for name in tree.names}
-
-
-def test_a_folder(tmp_path):
-    tree = Tree.open(put(tmp_path, CONTENT | {".hidden/x": b"", "__MACOSX/y": b"", "top/.z": b""}))
-    assert all_of(tree) == CONTENT
-    assert tree.files == tree.names
-    assert refusal(tree.read, "../x") == f"../x: not in {tmp_path}"
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_an_archive_alone_or_in_a_folder_or_one_deeper(tmp_path, name):
     expected = {f"{name}!/{inner}": blob for inner, blob in CONTENT.items()}
-    with Tree.open(put(tmp_path, {name: ARCHIVES[name]}) / name) as tree:
-        assert all_of(tree) == expected
-        assert tree.files == []
-    with Tree.open(str(tmp_path)) as tree:
-        assert all_of(tree) == expected
+    tree = Tree.open(put(tmp_path, {name: ARCHIVES[name]}) / name)
+    assert all_of(tree) == expected
+    assert tree.files == []
+    assert all_of(Tree.open(str(tmp_path))) == expected
     below = {"sub/" + n: blob for n, blob in expected.items()}
     tree = Tree.open(
         put(tmp_path / "x", {"sub/" + name: ARCHIVES[name], "deep/er/" + name: ARCHIVES[name]})
     )
-    for _ in range(2):
-        assert all_of(tree) == below | {"deep/er/" + name: ARCHIVES[name]}  # deeper, it is a file
-        tree.close()  # and can be used again
+    assert all_of(tree) == below | {"deep/er/" + name: ARCHIVES[name]}  # deeper, it is a file
 
 
 def test_mac_droppings_and_dots_in_archives(tmp_path):
@@ -79,18 +81,9 @@ def test_links_in_archives(tmp_path):
             "z.zip": make_zip({soft: b"/etc/passwd", "x/": b""}),
         },
     )
-    with Tree.open(tmp_path) as tree:
-        assert tree.names == [f"t.tar!/{n}" for n in [*CONTENT, "hard"]]
-        assert tree.read("t.tar!/hard") == CONTENT["c.txt"]
-
-
-def test_links_in_folders_are_followed_but_not_in_circles(tmp_path):
-    put(tmp_path, {"real/a": b"1", "tree/b": b"2"})
-    (tmp_path / "tree" / "also").symlink_to(tmp_path / "real")
-    (tmp_path / "tree" / "also too").symlink_to(tmp_path / "real")
-    (tmp_path / "tree" / "circle").symlink_to(tmp_path / "tree")
-    (tmp_path / "tree" / "dead").symlink_to(tmp_path / "nowhere")
-    assert all_of(Tree.open(tmp_path / "tree")) == {"also/a": b"1", "also too/a": b"1", "b": b"2"}
+    tree = Tree.open(tmp_path)
+    assert tree.names == [f"t.tar!/{n}" for n in [*CONTENT, "hard"]]
+    assert tree.read("t.tar!/hard") == CONTENT["c.txt"]
 
 
 @pytest.mark.parametrize(
@@ -103,93 +96,6 @@ def test_members_that_point_outside_are_refused(tmp_path, evil, kind):
     assert refusal(lambda: tree.names).startswith(
         f"{kind}: refused, since its member {evil!r} points out"
     )
-
-
-def test_the_hint_keeps_other_archives_closed_and_so_does_finding_a_file(tmp_path, monkeypatch):
-    opened = []
-    whole = archives._decompressed
-    monkeypatch.setattr(
-        archives, "_decompressed", lambda archive, *a: opened.append(archive) or whole(archive, *a)
-    )
-    small, broken = make_tar(CONTENT, "w:gz"), b"\x1f\x8bnot a gzip file"
-    put(
-        tmp_path,
-        {
-            "cifar-10.tar.gz": small,
-            "x/Cifar-10b.tgz": small,
-            "cifar-100.tgz": broken,
-            "a.zip": b"",
-            "a.bin": b"",
-        },
-    )
-    tree = Tree.open(tmp_path, hint="cifar-10(?!0)")
-    assert tree.files == ["a.bin"]
-    assert tree.find("a.bin") == "a.bin"  # though the archives have one too
-    assert opened == []
-    assert set(all_of(tree)) == {"a.bin"} | {
-        f"{a}!/{n}" for a in ("cifar-10.tar.gz", "x/Cifar-10b.tgz") for n in CONTENT
-    }
-    all_of(tree)
-    assert opened == ["cifar-10.tar.gz", "x/Cifar-10b.tgz"]  # once each
-    assert "cifar-100.tgz: " in refusal(lambda: Tree.open(tmp_path, hint="cifar-100").names)
-
-
-def test_find(tmp_path):
-    put(
-        tmp_path,
-        {"a/train": b"", "a/test.gz": b"", "b/xtrain": b"", "b/twice": b"", "a/twice": b""},
-    )
-    put(tmp_path, {"z.zip": make_zip({"inner/train": b"", "only": b"", "deep/only2": b""})})
-    tree = Tree.open(tmp_path)
-    assert tree.find("test", "test.gz") == "a/test.gz"
-    assert tree.find("train") == "a/train"
-    assert tree.find("inner/train") == "z.zip!/inner/train"
-    assert tree.need("only") == "z.zip!/only"
-    assert tree.need("only2") == "z.zip!/deep/only2"
-    assert tree.find("rain") is None
-    assert refusal(tree.need, "rain", "rain.gz") == f"{tmp_path}: has no rain or rain.gz"
-    assert "has twice more than once (a/twice, b/twice)" in refusal(tree.find, "twice")
-
-
-def test_what_is_missing_may_be_in_an_archive_of_another_name(tmp_path):
-    put(tmp_path, {"data.zip": make_zip({"only": b""}), "pacs.zip": make_zip({"a": b""})})
-    message = refusal(Tree.open(tmp_path, "pacs").need, "only")
-    assert message == f"{tmp_path}: has no only; data.zip was not opened: its name has no 'pacs'"
-    put(tmp_path, {f"{i}.zip": b"never opened" for i in range(3)})
-    message = refusal(Tree.open(tmp_path, "pacs").need, "only")
-    assert message.endswith(
-        "; 0.zip, 1.zip, 2.zip, ... were not opened: their names have no 'pacs'"
-    )
-    assert (
-        Tree.open(tmp_path / "data.zip", "pacs").need("only") == "data.zip!/only"
-    )  # named, so opened
-    assert "not opened" not in refusal(Tree.open(tmp_path / "data.zip", "pacs").need, "b")
-
-
-def test_a_large_tar_goes_to_a_temporary_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "_IN_MEMORY", 100)
-    put(tmp_path, {"g.tgz": ARCHIVES["s.tgz"]})
-    assert all_of(Tree.open(tmp_path / "g.tgz")) == {
-        f"g.tgz!/{n}": blob for n, blob in CONTENT.items()
-    }
-
-
-def test_what_is_not_there_or_no_archive(tmp_path):
-    assert (
-        refusal(Tree.open, tmp_path / "no") == f"{tmp_path / 'no'}: there is no such file or folder"
-    )
-    put(tmp_path, {"x.npz": b""})
-    assert "x.npz: neither a folder nor an archive (.zip, .tar, " in refusal(
-        Tree.open, tmp_path / "x.npz"
-    )
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read(tmp_path):
-    put(tmp_path, {"a": b"", "z.zip": b""})
-    for name in ("a", "z.zip"):
-        (tmp_path / name).chmod(0)
-    assert refusal(Tree.open(tmp_path).read, "a") == "a: cannot be read (Permission denied)"
 
 
 @pytest.mark.parametrize(
@@ -219,7 +125,11 @@ def test_what_may_not_be_read(tmp_path):
             ARCHIVES["t.tar"][:1100] + b"?" + ARCHIVES["t.tar"][1101:],
             "t.tar: damaged or cut short at byte 1024",
         ),
-        ("t.tar", ARCHIVES["t.tar"][:2000], "t.tar: cannot be read (unexpected end of data)"),
+        (
+            "t.tar",
+            ARCHIVES["t.tar"][:2000],
+            "t.tar!/top/deep/b.bin: cannot be read (unexpected end of data)",
+        ),
         ("t.tar", b"<html>not found</html>" * 100, "t.tar: cannot be read (invalid header)"),
     ],
     ids=[
@@ -273,9 +183,95 @@ def test_damage_is_refused_or_does_not_matter(name, data):
     assert len(message.splitlines()) == 1
 
 
-@given(st.lists(st.text("a019 ", max_size=4)))
-def test_natural_order_is_total(texts):
-    backwards = texts[::-1]
-    assert sorted(texts, key=natural) == sorted(backwards, key=natural)
-    numbers = [t for t in texts if t.isdigit()]
-    assert sorted(numbers, key=natural) == sorted(numbers, key=lambda t: (int(t), t))
+def test_an_archive_is_unpacked_once_wherever_it_lies(tmp_path, cache, monkeypatch):
+    put(tmp_path, {"z.zip": ARCHIVES["z.zip"], "elsewhere/copy.zip": ARCHIVES["z.zip"]})
+    first = unpack(tmp_path / "z.zip", "z.zip")
+    assert contents(first) == CONTENT
+    monkeypatch.setattr(unpacking, "_unpack_zip", None)
+    assert unpack(tmp_path / "elsewhere" / "copy.zip", "copy.zip") == first
+    (folder,) = (cache / "unpacked").iterdir()
+    assert sorted(file.name for file in folder.iterdir()) == ["content", "names.json"]
+
+
+@pytest.mark.parametrize("kind", ["z.zip", "g.tar.gz"])
+def test_nothing_lies_anywhere_else(tmp_path, cache, kind):
+    """All is kept in one file: not even a name that is taken for a plain one says where."""
+    make = make_zip if kind == "z.zip" else make_tar
+    names = ["a", "A", "con", "aux.png", "x:y", "~", "$HOME", "%2e%2e", "names.json", "content"]
+    put(tmp_path, {kind: make({name: name.encode() for name in names})})
+    before = set(tmp_path.rglob("*"))
+    tree = Tree.open(tmp_path)
+    assert all_of(tree) == {f"{kind}!/{name}": name.encode() for name in names}
+    assert set(tmp_path.rglob("*")) == before
+    (folder,) = (cache / "unpacked").iterdir()
+    assert {file.name for file in folder.iterdir()} == {"content", "names.json"}
+
+
+def test_what_somebody_deleted_or_cut_is_unpacked_again(tmp_path, cache):
+    put(tmp_path, {"z.zip": ARCHIVES["z.zip"]})
+    first = unpack(tmp_path / "z.zip", "z.zip")
+    content, index = first.folder / "content", first.folder / "names.json"
+    for damage in (
+        content.unlink,
+        index.unlink,
+        lambda: content.write_bytes(b"cut"),
+        lambda: index.write_text("[]"),
+        lambda: index.write_text("{"),
+    ):
+        damage()
+        again = unpack(tmp_path / "z.zip", "z.zip")
+        assert contents(again) == CONTENT
+        assert again == first
+
+
+def test_a_cache_that_cannot_be_written_is_no_matter(tmp_path, monkeypatch):
+    put(tmp_path, {"file": b"", "z.zip": ARCHIVES["z.zip"]})
+    monkeypatch.setenv("FEDBR_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert contents(unpack(tmp_path / "z.zip", "z.zip")) == CONTENT
+
+
+def test_an_interrupted_unpacking_leaves_nothing(tmp_path, cache, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    put(tmp_path, {"z.zip": ARCHIVES["z.zip"]})
+    monkeypatch.setattr(unpacking.shutil, "copyfileobj", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        unpack(tmp_path / "z.zip", "z.zip")
+    assert list((cache / "unpacked").iterdir()) == []
+
+
+def test_another_process_may_be_faster(tmp_path, cache, monkeypatch):
+    put(tmp_path, {"z.zip": ARCHIVES["z.zip"]})
+    unpack_zip = unpacking._unpack_zip
+
+    def slow(*arguments):
+        monkeypatch.setattr(unpacking, "_unpack_zip", unpack_zip)
+        unpack(tmp_path / "z.zip", "z.zip")
+        unpack_zip(*arguments)
+
+    monkeypatch.setattr(unpacking, "_unpack_zip", slow)
+    assert contents(unpack(tmp_path / "z.zip", "z.zip")) == CONTENT
+
+
+@pytest.mark.parametrize("kind", ["z.zip", "g.tar.gz", "t.tar"])
+def test_size_bombs_are_refused_before_they_fill_the_disk(tmp_path, cache, monkeypatch, kind):
+    monkeypatch.setattr(unpacking, "ALWAYS_ALLOWED", 10**5)
+    blob = make_zip({"x": bytes(10**6)})
+    if kind == "g.tar.gz":
+        blob = make_tar({"x": bytes(10**6)}, "w:gz")
+    if kind == "t.tar":  # a sparse file may say any size
+        info = tarfile.TarInfo("x")
+        info.size = 10**9
+        blob = info.tobuf() + bytes(10**4)
+    put(tmp_path, {kind: blob})
+    message = (
+        f"{kind}: refused, since its {len(blob):,} bytes unpack to more than 100 times as many"
+    )
+    assert refusal(unpack, tmp_path / kind, kind) == message
+    assert list((cache / "unpacked").iterdir()) == []
+    put(
+        tmp_path, {kind: make_zip({"x": bytes(10**5)}) if kind == "z.zip" else make_tar({"x": b""})}
+    )
+    assert unpack(tmp_path / kind, kind).members.keys() == {"x"}

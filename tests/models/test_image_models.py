@@ -43,7 +43,7 @@ def size(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-# -------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------
 # architecture
 
 
@@ -247,7 +247,7 @@ def test_the_signal_reaches_the_end_of_vgg11() -> None:
     assert float(features.std(dim=0).mean()) > 0.1
 
 
-# ------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------
 # options
 
 
@@ -292,7 +292,7 @@ def test_the_same_stream_gives_the_same_weights(name: str) -> None:
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-# -----------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------
 # refusals
 
 
@@ -300,7 +300,7 @@ def test_the_same_stream_gives_the_same_weights(name: str) -> None:
 @pytest.mark.parametrize("shape", [(64,), (8, 8), (3, 3, 16, 16)])
 def test_samples_that_are_no_images(name: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(
-        fedbr.InputError, match=rf"'{name}': wants images of shape \(channels, height, width\)"
+        fedbr.InputError, match=rf"'{name}': expected images of shape \(channels, height, width\)"
     ):
         tiny(name, shape)
 
@@ -344,7 +344,7 @@ def test_wrong_options(name: str, options: dict[str, Any], message: str) -> None
         models.build(name, options, (3, 32, 32), 10)
 
 
-# -------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------
 # many clients
 
 

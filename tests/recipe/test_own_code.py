@@ -54,7 +54,8 @@ class Wider(fedbr.Method):
     name: ClassVar[str] = "wider"
 
     def rebuild(self, model, spec):
-        return fedbr.FedModel(torch.nn.Sequential(model.encoder, torch.nn.Linear(64, 80)), 80, spec.num_classes)
+        encoder = torch.nn.Sequential(model.encoder, torch.nn.Linear(64, 80))
+        return fedbr.FedModel(encoder, 80, spec.num_classes)
 
 
 class FedBR(Short):
@@ -387,9 +388,15 @@ def test_a_method_that_leaves_the_model_as_it_is_is_not_needed_to_load_it(here: 
 def test_a_model_file_runs_no_command(here: Path) -> None:
     """A file that names a program instead of a model, its arguments in place of the shape."""
     facts = {
-        "name": "subprocess:run", "options": {}, "shape": ["touch", "owned"], "num_classes": 10, "methods": [],
-        "scale": 1.0, "shift": 0.0, "class_names": [],
-    }  # fmt: skip
+        "name": "subprocess:run",
+        "options": {},
+        "shape": ["touch", "owned"],
+        "num_classes": 10,
+        "methods": [],
+        "scale": 1.0,
+        "shift": 0.0,
+        "class_names": [],
+    }
     safetensors.torch.save_file(
         {"w": torch.zeros(1)}, here / "m.safetensors", {"fedbr": json.dumps(facts)}
     )

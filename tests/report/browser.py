@@ -137,14 +137,34 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of an element."""
-        found = f"document.querySelector({json.dumps(selector)})"
-        place = self.run(
-            f"{found}.scrollIntoView({{block: 'center'}}); (r => ({{x: r.x + r.width / 2, y: r.y + r.height / 2}}))"
-            f"({found}.getBoundingClientRect())"
-        )
+        place = self._place(selector, 0.5, 0.5)
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
         self.run("new Promise(done => setTimeout(done, 150))")
+
+    def hover(self, selector: str, across: float = 0.5, down: float = 0.5) -> None:
+        """Move the mouse onto an element, to a place between its edges."""
+        place = self._place(selector, across, down)
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
+        self.run("new Promise(done => setTimeout(done, 300))")
+
+    def swipe_up(self, selector: str) -> float:
+        """Draw a finger over the middle of an element; return how far the page has gone."""
+        place = self._place(selector, 0.5, 0.5)
+        before = self.run("scrollY")
+        self.call("Input.synthesizeScrollGesture", yDistance=-100, **place)
+        moved: float = self.run("scrollY") - before
+        return moved
+
+    def _place(self, selector: str, across: float, down: float) -> dict[str, Any]:
+        """Scroll to an element, and return a place in it."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        place: dict[str, Any] = self.run(
+            f"{found}.scrollIntoView({{block: 'center'}}); (r => ({{"
+            f"x: r.x + r.width * {across}, y: r.y + r.height * {down}}}))"
+            f"({found}.getBoundingClientRect())"
+        )
+        return place
 
     def picture(self, file: Path, whole: bool = False) -> None:
         """Save what is seen, or all of the page."""

@@ -63,9 +63,8 @@ def test_fedavg_is_sgd_and_a_mean(federation: fedbr.Federation) -> None:
     x, y = federation.train.samples.x, federation.train.samples.y
     for aggregate in ("uniform", "samples"):
         model = fedbr.FedModel(nn.Sequential(nn.Linear(6, 5), nn.Tanh()), 5, 4).double()
-        run = fedbr.train(
-            federation, model, rounds=1, local_steps=3, batch_size=4, lr=0.1, dtype="float64", aggregate=aggregate
-        )  # fmt: skip
+        settings = {"rounds": 1, "local_steps": 3, "batch_size": 4, "lr": 0.1, "dtype": "float64"}
+        run = fedbr.train(federation, model, aggregate=aggregate, **settings)
         total = [torch.zeros_like(p) for p in model.parameters()]
         for client, part in federation.train.parts.items():
             own = [p.detach().clone().requires_grad_() for p in model.parameters()]
@@ -166,9 +165,8 @@ def test_what_is_asked_once_is_sent_once_beside_what_is_asked_each_round(
 
 
 def test_new_clients_get_shared_data_when_they_come(federation: fedbr.Federation) -> None:
-    run = fedbr.train(
-        federation, "mlp", [fedbr.FedBR(refresh="once")], clients_per_round=2, **SHORT | {"rounds": 12}
-    )  # fmt: skip
+    settings = SHORT | {"rounds": 12, "clients_per_round": 2}
+    run = fedbr.train(federation, "mlp", [fedbr.FedBR(refresh="once")], **settings)
     fixed = min(down for _, down in run.bytes)
     seen: set[int] = set()
     for line in run.lines:
@@ -198,13 +196,28 @@ def test_dropout_that_no_rule_reaches_is_noticed_in_the_classifier_too(
 IMAGES = (1, 2, 3)  # the six numbers of a sample
 DRAWING = {
     "dropout": [nn.Linear(6, 9), nn.Dropout(0.3), nn.ReLU(), nn.Linear(9, 5), nn.Dropout(0.5)],
-    "all or nothing": [nn.Linear(6, 5), nn.Dropout(1.0), nn.Dropout(0.0), nn.Linear(5, 5), nn.Dropout(0.5)],
+    "all or nothing": [
+        nn.Linear(6, 5),
+        nn.Dropout(1.0),
+        nn.Dropout(0.0),
+        nn.Linear(5, 5),
+        nn.Dropout(0.5),
+    ],
     "batch norm": [nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU()],
     "images": [
-        nn.Unflatten(1, IMAGES), nn.Conv2d(1, 8, 2), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout2d(0.3), nn.Dropout(0.2),
-        nn.Conv2d(8, 5, 1), nn.BatchNorm2d(5, affine=False), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2),
+        nn.Unflatten(1, IMAGES),
+        nn.Conv2d(1, 8, 2),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Dropout2d(0.3),
+        nn.Dropout(0.2),
+        nn.Conv2d(8, 5, 1),
+        nn.BatchNorm2d(5, affine=False),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.2),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("ignore:the model has BatchNorm")

@@ -109,10 +109,9 @@ for line in sys.stdin:
 class Command:
     """A command that runs in a process of its own."""
 
-    def __init__(self, starter: subprocess.Popen[str], line: str) -> None:
+    def __init__(self, starter: subprocess.Popen[bytes], line: str) -> None:
         assert starter.stdin is not None
-        starter.stdin.write(line + "\n")
-        starter.stdin.flush()
+        starter.stdin.write(f"{line}\n".encode())
         self.starter = starter
         self.process = self._read()
 
@@ -136,15 +135,14 @@ class Command:
 
 
 @pytest.fixture
-def starter(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def starter(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     with (tmp_path / "stderr").open("w") as errors:
         process = subprocess.Popen(
             [sys.executable, "-c", STARTER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            text=True,
-            bufsize=1,
+            bufsize=0,  # so that nothing is read that has_ended waits for
         )
         yield process
         assert process.stdin is not None
@@ -154,7 +152,7 @@ def starter(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="commands are forks of one process")
 def test_ten_kills_change_nothing(
-    recipe_file: Path, whole: dict[str, Any], tmp_path: Path, starter: subprocess.Popen[str]
+    recipe_file: Path, whole: dict[str, Any], tmp_path: Path, starter: subprocess.Popen[bytes]
 ) -> None:
     moments = random.Random(7)
     folder = tmp_path / "o"

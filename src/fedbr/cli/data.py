@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 if TYPE_CHECKING:
-    from ..core.samples import Samples
+    from ..core.samples import Index, Samples
     from ..data import DataOptions, Federation
+    from ..data.published import Published
+    from ..data.source import Source
     from ..recipe.schema import Recipe
     from ..util.errors import InputError
 
@@ -68,30 +59,18 @@ def get(name: str = NAME, path: str = TARGET) -> int:
     """Download the official files of a data set (mnist, cifar10, cifar100) and verify them; resumes
     when stopped.
     """
-    from ..data import DATASETS, download
-    from ..data.place import place
-    from ..util.errors import InputError
+    from ..data import download
+    from ..data.files import choose_folder
+    from .progress import Progress
 
-    files = DATASETS[name].files if name in DATASETS else name
-    if not files:
-        whose = "is yours" if name in ("npz", "folder") else "comes with scikit-learn"
-        raise InputError(f"data = {name!r}: {name} {whose}: nothing to download")
-    target = place(path)
-    console = Console(stderr=True)
-    columns = (
-        "[progress.description]{task.description}",
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(files, total=None)
-        found = download.get(
-            files, target, lambda done, total: bar.update(task, completed=done, total=total)
+    published = _published(name)
+    with Progress() as progress:
+        files = download.get(
+            published,
+            choose_folder(path),
+            lambda done, total: progress.update(published.name, done / 1e6, total / 1e6, "MB"),
         )
-    for file in found:
+    for file in files:
         print(file)
     return 0
 
@@ -104,31 +83,20 @@ def check(
     clients, a hash.
     """
     from ..data import DATASETS
-    from ..data.official import verdict
 
     if name not in DATASETS:
-        raise _strange(name)
+        raise _unknown(name)
     dataset, options = DATASETS[name], _recipe(name, path=path, size=size, unseen=unseen).data
-    with _plain_warnings():
-        source = dataset.load(options)
+    source = dataset.load(options)
     print(f"{name}: {dataset.summary}")
-    if dataset.files:
-        print(f"  files   {verdict(dataset.files, options.path, source)}")
-    for what, part in (("train", source.train), ("test", source.test)):
-        counts = part.y.bincount(minlength=source.num_classes)
-        shape = " x ".join(map(str, part.x.shape[1:]))
-        each = " to ".join(f"{n:,}" for n in sorted({int(counts.min()), int(counts.max())}))
-        print(
-            f"  {what:<7} {len(part):>7,} samples of {shape} ({_type(part)}), {int((counts > 0).sum())} of "
-            f"{source.num_classes} classes, {each} each, sha256 {_hash(part)}"
-        )
+    if dataset.published is not None:
+        print(f"  files   {dataset.published.verdict(options.path, source)}")
+    print(f"  train   {_contents(source.train, source.num_classes)}")
+    print(f"  test    {_contents(source.test, source.num_classes)}")
     if source.class_names is not None:
         print(f"  classes {_listed(source.class_names)}")
     if source.owner is not None:
-        sizes = _counts(source.owner)
-        names = source.client_names or [f"client {i}" for i in range(len(sizes))]
-        owners = [f"{owner} ({count:,})" for owner, count in zip(names, sizes, strict=True)]
-        print(f"  clients {len(sizes)} of its own (partition domains): {_listed(owners)}")
+        print(f"  clients {_owners(source, source.owner)}")
     return 0
 
 
@@ -152,15 +120,23 @@ def show(
     NAME is a data set (fedbr list data), a shipped recipe or a TOML file.
     """
     from .. import data
-    from ..report.canvas import picture
     from ..report.gallery import labels, title
+    from ..report.split_picture import draw_split
     from ..util.errors import InputError
     from ..util.imports import require
 
     recipe = _recipe(
-        name, path=path, partition=partition, alpha=alpha, shards_per_client=shards_per_client, clients=clients,
-        rotation=rotation, size=size, unseen=unseen, proxy="" if proxy == "none" else proxy,
-    )  # fmt: skip
+        name,
+        path=path,
+        partition=partition,
+        alpha=alpha,
+        shards_per_client=shards_per_client,
+        clients=clients,
+        rotation=rotation,
+        size=size,
+        unseen=unseen,
+        proxy="" if proxy == "none" else proxy,
+    )
     options, seed = recipe.data, recipe.train.seeds[0] if seed is None else seed
     target = out or Path(f"{recipe.name}.png")
     if target.suffix not in (".png", ".svg"):
@@ -168,29 +144,32 @@ def show(
     if not target.parent.is_dir():
         raise InputError(f"--out {target}: there is no folder {target.parent}")
     require("matplotlib", extra="report", wanted_by="fedbr data show")
-    with _plain_warnings():
-        federation = (
-            _with_photos(options, seed)
-            if proxy is None and not options.proxy
-            else data.load(options, seed)
-        )
-        heading, names = title(options, federation, seed), labels(options, federation)
-        picture(federation, target, heading, names)
-    split = federation.describe()
-    print(f"{heading}; split {split['hash']}")
-    width = max(map(len, names[:SHOWN]))
-    rows = list(zip(names, split["sizes"], split["effective_classes"], strict=True))
-    for label, count, effective in rows[:SHOWN]:
-        print(f"  {label:<{width}} {count:>8,} samples, {effective:.1f} effective classes")
-    if len(rows) > SHOWN:
-        print(f"  ... and {len(rows) - SHOWN:,} more")
+    if proxy is None and not options.proxy:
+        federation = _load_with_photos(options, seed)
+    else:
+        federation = data.load(options, seed)
+    heading, names = title(options, federation, seed), labels(options, federation)
+    draw_split(federation, target, heading, names)
+    _print_split(federation, heading, names)
     print(f"Picture: {target}")
     return 0
 
 
+def _print_split(federation: Federation, heading: str, names: Sequence[str]) -> None:
+    split = federation.census.split
+    print(f"{heading}; split {split.hash}")
+    width = max(map(len, names[:SHOWN]))
+    rows = list(zip(names, split.sizes, split.effective_classes, strict=True))
+    for label, count, effective in rows[:SHOWN]:
+        print(f"  {label:<{width}} {count:>8,} samples, {effective:.1f} effective classes")
+    if len(rows) > SHOWN:
+        print(f"  ... and {len(rows) - SHOWN:,} more")
+
+
 def _recipe(name: str, **given: Any) -> Recipe:
-    """Make a recipe of a data set's name, or take a recipe's data; what is given goes before what
-    it says.
+    """Make a recipe of a data set's name, or take a recipe's data.
+
+    given: what goes before what the recipe says.
     """
     from ..data import DATASETS
     from ..recipe import load as config
@@ -199,7 +178,7 @@ def _recipe(name: str, **given: Any) -> Recipe:
     base: dict[str, Any] = {"name": name}
     if name not in DATASETS:
         if name not in config.list_shipped() and not name.endswith(".toml"):
-            raise _strange(name, config.list_shipped())
+            raise _unknown(name, config.list_shipped())
         recipe = config.load(name)
         values |= {"name": recipe.name, "train": {"seeds": recipe.train.seeds}}
         base = recipe.data.model_dump(exclude_none=True)
@@ -208,12 +187,29 @@ def _recipe(name: str, **given: Any) -> Recipe:
         values["name"] = config.make_name(place.name if place.is_dir() else place.stem)
     if given.get("partition") == "domains":
         base.pop("clients", None)  # the data say how many
-    return config.parse(
-        values | {"data": base | {key: value for key, value in given.items() if value is not None}}
-    )
+    base |= {key: value for key, value in given.items() if value is not None}
+    return config.parse(values | {"data": base})
 
 
-def _strange(name: str, recipes: Sequence[str] = ()) -> InputError:
+def _published(name: str) -> Published:
+    """Return the files of a data set, by its name or by what they are called."""
+    from ..data import DATASETS
+    from ..util.errors import InputError, unknown
+
+    if name in DATASETS:
+        published = DATASETS[name].published
+        if published is None:
+            whose = "is yours" if name in ("npz", "folder") else "comes with scikit-learn"
+            raise InputError(f"data = {name!r}: {name} {whose}: nothing to download")
+        return published
+    known = [dataset.published for dataset in DATASETS.values()]
+    by_name = {published.name: published for published in known if published is not None}
+    if name not in by_name:
+        raise unknown("data set", name, by_name)
+    return by_name[name]
+
+
+def _unknown(name: str, recipes: Sequence[str] = ()) -> InputError:
     """Refuse a name; that of files is explained."""
     from ..data import DATASETS
     from ..util.errors import InputError, unknown
@@ -224,7 +220,7 @@ def _strange(name: str, recipes: Sequence[str] = ()) -> InputError:
     return unknown("data", name, {*DATASETS, *recipes})
 
 
-def _with_photos(options: DataOptions, seed: int) -> Federation:
+def _load_with_photos(options: DataOptions, seed: int) -> Federation:
     """Load with public photographs for Mixture, unless the samples are no images."""
     from .. import data
     from ..util.errors import InputError
@@ -237,12 +233,27 @@ def _with_photos(options: DataOptions, seed: int) -> Federation:
         return data.load(options, seed)
 
 
-@contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Print a warning as one line."""
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: print(f"fedbr: {message}", file=sys.stderr)
-        yield
+def _contents(samples: Samples, num_classes: int) -> str:
+    """Say how many samples of which classes there are, and of which form."""
+    counts = samples.y.bincount(minlength=num_classes)
+    shape = " x ".join(map(str, samples.x.shape[1:]))
+    form = str(samples.x.dtype).removeprefix("torch.")
+    each = " to ".join(f"{n:,}" for n in sorted({int(counts.min()), int(counts.max())}))
+    present = int((counts > 0).sum())
+    return (
+        f"{len(samples):>7,} samples of {shape} ({form}), {present} of {num_classes} classes, "
+        f"{each} each, sha256 {_hash(samples)}"
+    )
+
+
+def _owners(source: Source, owner: Index) -> str:
+    """Name the natural clients and the sizes of each."""
+    import numpy as np
+
+    sizes = [int(count) for count in np.bincount(owner)]
+    names = source.client_names or [f"client {i}" for i in range(len(sizes))]
+    owners = [f"{name} ({size:,})" for name, size in zip(names, sizes, strict=True)]
+    return f"{len(sizes)} of its own (partition domains): {_listed(owners)}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -250,17 +261,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-def _type(samples: Samples) -> str:
-    return str(samples.x.dtype).removeprefix("torch.")
-
-
 def _hash(samples: Samples) -> str:
     digest = sha256(samples.x.numpy().tobytes())
     digest.update(samples.y.numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def _counts(owner: Any) -> list[int]:
-    import numpy as np
-
-    return [int(count) for count in np.bincount(owner)]

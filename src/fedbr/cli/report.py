@@ -1,6 +1,4 @@
-"""fedbr report: one self-contained page from finished or partial runs, and the files that a paper
-needs.
-"""
+"""fedbr report: one self-contained page from finished or partial runs, and files for a paper."""
 
 from __future__ import annotations
 
@@ -10,7 +8,10 @@ import typer
 
 DIRS = typer.Argument(..., metavar="DIR ...")
 OUT = typer.Option(
-    None, "--out", metavar="FILE", help="The page; default: report.html in the first folder."
+    None,
+    "--out",
+    metavar="FILE",
+    help="The page; default: report.html in DIR or, of several, A+B.html beside the first.",
 )
 
 WRITTEN = {"figures (PNG, SVG, PDF)": ".png", "data": ".csv", "LaTeX": ".tex", "Markdown": ".md"}
@@ -20,25 +21,28 @@ def report(dirs: list[Path] = DIRS, out: Path | None = OUT) -> int:
     """Write one self-contained HTML page: headline, curves, comparison, clients, cost, recipe, what
     figures mean.
 
-    DIR is a result folder of fedbr run, finished or not; several make one page. Figures (PNG, SVG,
-    PDF), CSV, LaTeX and Markdown go into a folder beside the page.
+    DIR is a result folder of fedbr run, finished or not. Several make one page, beside the first
+    and named after all of them; their own reports stay. Figures (PNG, SVG, PDF), CSV, LaTeX and
+    Markdown go into a folder beside the page.
     """
-    from ..report.comparison import read
     from ..report.files import beside, export
-    from ..report.write import check_place, write_page
+    from ..report.read import read
+    from ..report.write import check_place, default_place, write_page
     from ..util.imports import require
 
     require("matplotlib", "plotly", extra="report", wanted_by="fedbr report")
+    page = out or default_place(dirs)
     if out is not None:
-        check_place(out)
-    found = read(dirs)
-    page = write_page(found, out or dirs[0] / "report.html")
-    folder = beside(page)
-    files = export(found, folder)
+        check_place(page)
+    folders = read(dirs)
+    if out is None and len(dirs) > 1:
+        check_place(page, dirs)
+    write_page(folders, page)
+    files = export(folders, beside(page))
     print(f"Report: {page}")
-    print(f"Beside it, in {folder}:")
+    print(f"Beside it, in {beside(page)}:")
     for what, ending in WRITTEN.items():
-        names = [str(file.relative_to(folder)) for file in files if file.suffix == ending]
+        names = [file.relative_to(beside(page)) for file in files if file.suffix == ending]
         if names:
-            print(f"  {what}: {', '.join(names)}")
+            print(f"  {what}: {', '.join(map(str, names))}")
     return 0

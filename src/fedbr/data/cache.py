@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterable
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import platformdirs
 import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
@@ -27,33 +27,32 @@ def cache_folder() -> Path:
     """Return $FEDBR_CACHE, or else our folder where the platform keeps such things."""
     if own := os.environ.get("FEDBR_CACHE"):
         return Path(own).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "fedbr"
-    if sys.platform == "win32":
-        return (
-            Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-            / "fedbr"
-            / "cache"
-        )
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedbr"
+    return platformdirs.user_cache_path("fedbr", appauthor=False)
 
 
-def cached(key_parts: Iterable[bytes | str], make: Callable[[], Arrays]) -> Arrays:
-    """Return what ``make`` makes, from disk if it was made before from the same parts."""
-    digest = hashlib.sha256()
-    for part in chain([CACHE_VERSION], key_parts):
-        content = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
-        digest.update(
-            f"{type(part).__name__} {len(content)} ".encode()
-        )  # so that parts cannot run together
-        digest.update(content)
-    path = cache_folder() / f"{digest.hexdigest()}.safetensors"
+def load_or_make(key_parts: Iterable[bytes | str], make: Callable[[], Arrays]) -> Arrays:
+    """Return what ``make`` makes, from disk if it was made before from the same parts.
+
+    >>> load_or_make(["three zeros"], lambda: {"x": np.zeros(3)})["x"]
+    array([0., 0., 0.])
+    """
+    path = cache_folder() / f"{_hash(key_parts)}.safetensors"
     arrays = _load(path)
     if arrays is None:
         # safetensors writes the memory as it lies there, whatever the strides.
         arrays = {k: np.asarray(a, a.dtype.newbyteorder("="), order="C") for k, a in make().items()}
         _store(path, arrays)
     return arrays
+
+
+def _hash(key_parts: Iterable[bytes | str]) -> str:
+    digest = hashlib.sha256()
+    for part in chain([CACHE_VERSION], key_parts):
+        content = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
+        # The length, so that parts cannot run together.
+        digest.update(f"{type(part).__name__} {len(content)} ".encode())
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def _checksum(arrays: Arrays) -> NDArray[np.uint32]:

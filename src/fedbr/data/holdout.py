@@ -1,23 +1,37 @@
-"""Samples that are held out for testing: the same share of every class and of every natural client."""
+"""Samples that are held out for testing: the same share of every class and natural client."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.rng import stream
 from ..core.samples import Index, Samples
-from .partition import grouped
+from ..util.errors import InputError
+from .arrays import peak
+from .partition import find_places
+from .source import Source
 
 TEST_SHARE = 0.2  # where the data come without a test set
 
 
-def held_out(
+def choose_held_out(
     classes: Index, share: float, rng: np.random.Generator, owner: Index | None = None
 ) -> NDArray[np.bool_]:
-    """Choose what is tested on: a share of every class (and natural client), but never all that
-    there is of one.
+    """Choose what is tested on, but never all that there is of a class or a natural client.
+
+    Args:
+        classes: of every sample.
+        share: of each class (of each natural client).
+        owner: the natural client of every sample, where there are such.
+
+    >>> choose_held_out(np.array([0, 0, 0, 0, 1]), 0.5, np.random.default_rng(0)).sum().item()
+    2
     """
-    held = chosen(classes, share, rng, owner)
+    held = choose_share(classes, share, rng, owner)
     for kind in (classes,) if owner is None else (classes, owner):
         _, first, number = np.unique(kind, return_index=True, return_inverse=True)
         held[first[np.bincount(number[~held], minlength=len(first)) == 0]] = False
@@ -26,11 +40,54 @@ def held_out(
 
 def hold_out(samples: Samples, share: float, rng: np.random.Generator) -> tuple[Samples, Samples]:
     """Return what is kept and what is held out: the same share of every class."""
-    held = held_out(samples.y.numpy(), share, rng)
+    held = choose_held_out(samples.y.numpy(), share, rng)
     return samples.only(~held), samples.only(held)
 
 
-def chosen(
+def with_test(
+    samples: Samples,
+    num_classes: int,
+    owner: Index | None,
+    class_names: Sequence[str] | None,
+    client_names: Sequence[str] | None,
+) -> Source:
+    """Make a source of samples that came without a test set: a share of them is held out."""
+    held = choose_held_out(samples.y.numpy(), TEST_SHARE, stream(0, "own", "test"), owner)
+    if not held.any():
+        raise InputError(
+            f"data: {len(samples)} samples are too few to hold some out for testing; give a test "
+            "set"
+        )
+    return Source(
+        samples.only(~held),
+        samples.only(held),
+        num_classes,
+        peak(samples),
+        None if owner is None else owner[~held],
+        None if owner is None else owner[held],
+        class_names,
+        client_names,
+    )
+
+
+def for_tuning(source: Source, share: float, seed: int) -> Source:
+    """Test on a share of the training samples, so that the test set stays unseen."""
+    train, owner = source.train, source.owner
+    held = choose_held_out(train.y.numpy(), share, stream(seed, "holdout"), owner)
+    if not held.any():
+        raise InputError(
+            f"data.holdout = {share}: leaves nothing to test on, of {len(train)} training samples"
+        )
+    return replace(
+        source,
+        train=train.only(~held),
+        test=replace(train.only(held), augment=None),
+        owner=None if owner is None else owner[~held],
+        test_owner=None if owner is None else owner[held],
+    )
+
+
+def choose_share(
     classes: Index,
     share: float,
     rng: np.random.Generator,
@@ -39,10 +96,9 @@ def chosen(
 ) -> NDArray[np.bool_]:
     """Choose the same share of every class (of every owner), and of each at least so many."""
     stride = int(classes.max(initial=0)) + 1
-    groups, number = np.unique(
-        classes if owner is None else owner * stride + classes, return_inverse=True
-    )
-    parts = grouped(number, len(groups))
+    kinds = classes if owner is None else owner * stride + classes
+    groups, number = np.unique(kinds, return_inverse=True)
+    parts = find_places(number, len(groups))
     counts = _counts(np.bincount(number, minlength=len(groups)), groups // stride, share, rng)
     held = np.zeros(len(classes), dtype=bool)
     for part, count in zip(parts, counts, strict=True):
@@ -53,8 +109,9 @@ def chosen(
 def _counts(
     sizes: Index, owner: Index, share: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Round the share of every group; where that is a whole sample off, round running totals, owner
-    by owner.
+    """Round the share of every group.
+
+    Where that is a whole sample off, running totals are rounded instead, owner by owner.
     """
     counts: NDArray[np.float64] = np.rint(share * sizes)
     off = np.bincount(owner, counts - share * sizes)

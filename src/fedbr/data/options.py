@@ -6,6 +6,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class DataOptions(BaseModel):
+    """Which data set, and how it is split.
+
+    >>> DataOptions(name="digits", clients=5).partition  # empty: the data set's own
+    ''
+    """
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
     name: str = Field("digits", description="data set")

@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class PartitionOptions(NamedTuple):
-    """The knobs of the partitioners; each one reads only what it needs."""
+    """The options of the partitioners; each one reads only what it needs."""
 
     alpha: float = 0.1
     shards_per_client: int = 2
@@ -38,8 +38,12 @@ def _alpha(options: PartitionOptions) -> float:
     return options.alpha
 
 
-def grouped(values: Labels, count: int) -> list[Indices]:
-    """Return where each of the numbers below ``count`` stands."""
+def find_places(values: Labels, count: int) -> list[Indices]:
+    """Return where each of the numbers below ``count`` stands.
+
+    >>> [places.tolist() for places in find_places(np.array([1, 0, 1]), 3)]
+    [[1], [0, 2], []]
+    """
     order = np.argsort(values, kind="stable").astype(np.int64)
     return np.split(order, np.cumsum(np.bincount(values, minlength=count)))[:-1]
 
@@ -109,7 +113,9 @@ def _iid(
 def _lda(
     labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
 ) -> list[Indices]:
-    """Draw each client's class shares from Dir(alpha) over the classes that are left; equal sizes."""
+    """Draw each client's class shares from Dir(alpha) over the classes that are left; equal
+    sizes.
+    """
     alpha = _alpha(options)
     return _dirichlet(labels, clients, rng, lambda left: np.full(len(left), alpha))
 
@@ -160,8 +166,8 @@ def _shards(
             f"only {len(labels)} training samples; at most {len(labels) // clients}"
         )
     shards = np.array_split(_by_class(labels, rng), clients * each)
-    hands = rng.permutation(len(shards)).reshape(clients, each)
-    return [np.sort(np.concatenate([shards[shard] for shard in hand])) for hand in hands]
+    dealt = rng.permutation(len(shards)).reshape(clients, each)
+    return [np.sort(np.concatenate([shards[shard] for shard in own])) for own in dealt]
 
 
 def _quantity(
@@ -180,7 +186,7 @@ def _domains(
 ) -> list[Indices]:
     """Leave every sample with the client that the data name: no split at all."""
     assert options.owner is not None
-    return grouped(options.owner, clients)
+    return find_places(options.owner, clients)
 
 
 PARTITIONS: dict[str, Partitioner] = {
@@ -202,7 +208,21 @@ def partition(
     rng: np.random.Generator,
     options: PartitionOptions,
 ) -> list[Indices]:
-    """Return the sorted sample indices of each client."""
+    """Return the sorted sample indices of each client.
+
+    Args:
+        name: in PARTITIONS.
+        labels: the class of every sample.
+        clients: how many; None: as many as the data name, or 10.
+
+    Raises:
+        InputError: the name is unknown, or the samples cannot be split like this.
+
+    >>> parts = partition("classwise", np.array([0, 1, 0, 1]), 2, np.random.default_rng(0),
+    ...                   PartitionOptions())
+    >>> [part.tolist() for part in parts]
+    [[0, 2], [1, 3]]
+    """
     if name not in PARTITIONS:
         raise unknown("data.partition", name, PARTITIONS)
     if clients is not None and not _whole(clients):
@@ -212,7 +232,8 @@ def partition(
     clients = CLIENTS if clients is None else clients
     if clients > len(labels):
         raise InputError(
-            f"data.clients = {clients}: only {len(labels)} training samples; at most one client per sample"
+            f"data.clients = {clients}: only {len(labels)} training samples; at most one client "
+            "per sample"
         )
     return PARTITIONS[name](labels, clients, rng, options)
 
@@ -231,13 +252,18 @@ def _natural(clients: int | None, owner: Indices | None) -> int:
     count = int(owner.max()) + 1
     if clients not in (None, count):
         raise InputError(
-            f"data.clients = {clients}: these data name {count} clients; leave it out, or split otherwise"
+            f"data.clients = {clients}: these data name {count} clients; leave it out, or split "
+            "otherwise"
         )
     return count
 
 
 def effective_classes(labels: Labels) -> float:
-    """Return exp(entropy) of the class distribution: 1 for one class, K for K equal ones."""
+    """Return exp(entropy) of the class distribution: 1 for one class, K for K equal ones.
+
+    >>> round(effective_classes(np.array([3, 5, 3, 5])), 6)
+    2.0
+    """
     counts = np.unique(labels, return_counts=True)[1]
     p = counts / counts.sum()
     return float(np.exp(-(p * np.log(p)).sum()))

@@ -1,6 +1,4 @@
-"""Public samples that belong to nobody, for pseudo-data that reveal nothing (the paper's proxy
-data).
-"""
+"""Public samples that belong to nobody, for pseudo-data that reveal nothing (proxy data)."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from ..core.rng import stream
 from ..core.samples import Samples
 from ..util.errors import InputError, unknown
 from ..util.imports import require
-from .federation import Source
+from .source import Source
 
 COUNT = 2000
 
@@ -25,7 +23,8 @@ def photos(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
     """Patches of two photographs (a temple and a flower) that come with scikit-learn."""
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InputError(
-            f"data.proxy = 'photos': samples have shape {shape}, not (1 or 3, height, width); use 'noise'"
+            f"data.proxy = 'photos': samples have shape {shape}, not (1 or 3, height, width); use "
+            "'noise'"
         )
     require("PIL", extra="images", wanted_by="data.proxy = 'photos'")
     from sklearn.datasets import load_sample_images
@@ -54,8 +53,10 @@ PROXIES: dict[str, Callable[[tuple[int, ...], np.random.Generator], Tensor]] = {
 
 
 def load(name: str, source: Source) -> Samples | None:
-    """Return public samples that are stored and seen as those of a data set; none for an empty
-    name.
+    """Return public samples that are stored and seen as those of a data set.
+
+    Args:
+        name: photos or noise; empty: there are none.
     """
     if not name:
         return None

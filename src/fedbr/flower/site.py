@@ -20,7 +20,7 @@ from ..core.evaluation import Answers, Exam, TestPlan, TestSet
 from ..core.samples import Index, Samples, TrainData
 from ..core.setup import Setup
 from ..data.federation import Source
-from ..data.partition import effective_classes, grouped
+from ..data.partition import effective_classes, find_places
 from ..data.sources import folder, npz
 from ..data.transforms import shrink
 from ..metrics import used
@@ -121,13 +121,12 @@ class OwnSite:
                 f"{named if named > 1 else 'none'}; an array 'client' (npz) or client folders must "
                 "name as many"
             )
-        parts = dict(zip(clients, grouped(source.owner, len(clients)), strict=True))
+        parts = dict(zip(clients, find_places(source.owner, len(clients)), strict=True))
         if source.test_owner is None:
             return parts, dict.fromkeys(clients, source.test)
         x, y = source.test.x, source.test.y
-        tests = [
-            replace(source.test, x=x[i], y=y[i]) for i in grouped(source.test_owner, len(clients))
-        ]
+        places = find_places(source.test_owner, len(clients))
+        tests = [replace(source.test, x=x[i], y=y[i]) for i in places]
         return parts, dict(zip(clients, tests, strict=True))
 
 

@@ -1,4 +1,9 @@
-"""The methods: one file each, and the table by which recipes name them."""
+"""The methods: one file each, and the table by which recipes name them.
+
+A method is some of the hooks of ``core.method.Method``. It reads no files and no recipe, draws from
+no generator but those that it is given, and remembers nothing by itself. To add one: a file beside
+these, and a line in METHODS.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The models: one file each, and the table by which recipes name them."""
+"""The models: one file each, and the table by which recipes name them.
+
+A file builds a network for samples of some shape. How it is trained, by which methods, and where
+its weights are kept is not known here. To add one: a file beside these, and a line in MODELS.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +38,36 @@ MODELS: dict[str, type[ModelSpec]] = {
 def build(
     name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int
 ) -> FedModel:
-    """Make a model by its name in the table, or by "package.module:factory"."""
+    """Make a model by its name in the table, or by "package.module:factory".
+
+    Args:
+        options: the parameters of the model.
+        shape: of one sample.
+
+    Raises:
+        InputError: the name or an option is unknown, or the model cannot be built for such samples.
+
+    >>> build("mlp", {"hidden": [5]}, (4,), num_classes=3).num_features
+    5
+    """
     if ":" in name:
-        return adopt(_made(name, options, shape, num_classes), shape)
+        return adopt(_call_factory(name, options, shape, num_classes), shape)
     if name not in MODELS:
         raise unknown("model.name", name, MODELS)
     return validated(MODELS[name], options, "model").build(shape, num_classes)
 
 
 def adopt(module: nn.Module, shape: tuple[int, ...]) -> FedModel:
-    """Accept a user's module: a FedModel, or a ``classifier`` (of a Sequential the last layer) on
-    an ``encoder``.
+    """Make a FedModel of a user's module.
+
+    It is a FedModel, has an ``encoder`` and a ``classifier``, or is a Sequential that ends in a
+    linear layer.
+
+    Raises:
+        InputError: it is none of these, or cannot run on samples of this shape.
+
+    >>> adopt(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,)).num_features
+    5
     """
     if isinstance(module, FedModel):
         if type(module).forward is not FedModel.forward:
@@ -54,7 +77,7 @@ def adopt(module: nn.Module, shape: tuple[int, ...]) -> FedModel:
         return module
     if not isinstance(module, nn.Module):
         raise InputError(
-            f"model: {type(module).__name__} where a module is wanted, such as fedbr.FedModel"
+            f"model: {type(module).__name__} where a module is expected, such as fedbr.FedModel"
         )
     if type(module) is nn.Sequential and len(module) > 1 and isinstance(module[-1], nn.Linear):
         last = module[-1]
@@ -65,11 +88,8 @@ def adopt(module: nn.Module, shape: tuple[int, ...]) -> FedModel:
             f"model = {type(module).__name__}: needs a feature extractor and a classifier; "
             "wrap it as fedbr.FedModel(encoder, num_features, num_classes)"
         )
-    x = (
-        torch.linspace(-1, 1, 2 * math.prod(shape))
-        .view(2, *shape)
-        .to(next(module.parameters(), torch.empty(0)).dtype)
-    )
+    dtype = next(module.parameters(), torch.empty(0)).dtype
+    x = torch.linspace(-1, 1, 2 * math.prod(shape)).view(2, *shape).to(dtype)
     was_training = module.training
     try:
         with torch.no_grad():
@@ -78,42 +98,37 @@ def adopt(module: nn.Module, shape: tuple[int, ...]) -> FedModel:
             logits = classifier(features)
             whole = module(x) if type(module).forward is not nn.Module.forward else logits
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        name = type(module).__name__
         raise InputError(
-            f"model = {type(module).__name__}: cannot run on samples of shape {shape} ({reason})"
+            f"model = {name}: cannot run on samples of shape {shape} ({_first_line(error)})"
         ) from error
     module.train(was_training)
-    if (
-        not isinstance(whole, Tensor)
-        or whole.shape != logits.shape
-        or not torch.allclose(whole, logits, atol=1e-5)
-    ):
+    is_same = isinstance(whole, Tensor) and whole.shape == logits.shape
+    if not is_same or not torch.allclose(whole, logits, atol=1e-5):
         raise InputError(
-            f"model = {type(module).__name__}: its forward is not classifier(encoder(x)); put what is between them "
-            "into the encoder, or wrap it as fedbr.FedModel(encoder, num_features, num_classes, classifier)"
+            f"model = {type(module).__name__}: its forward is not classifier(encoder(x)); put what "
+            "is between them into the encoder, or wrap it as "
+            "fedbr.FedModel(encoder, num_features, num_classes, classifier)"
         )
     return FedModel(encoder, features.shape[-1], logits.shape[-1], classifier)
 
 
 def fingerprint(model: FedModel) -> str:
-    """Return a short hash of the architecture: its layers, their settings and code, the shapes of
-    their weights.
+    """Return a short hash of the architecture.
+
+    Layers, their settings and code, and the shapes of weights are in it; what methods add is not.
     """
-    layers = [
-        f"{n}: {type(m).__name__}({m.extra_repr()}){_code(type(m))}"
-        for n, m in model.named_modules()
-    ]
-    shapes = [f"{k}: {tuple(v.shape)}" for k, v in model.state_dict().items()]
-    own = [
-        line for line in layers + shapes if not line.startswith("extras")
-    ]  # not what methods add
+    lines = []
+    for name, module in model.named_modules():
+        kind = type(module)
+        lines.append(f"{name}: {kind.__name__}({module.extra_repr()}){_code(kind)}")
+    lines += [f"{name}: {tuple(value.shape)}" for name, value in model.state_dict().items()]
+    own = [line for line in lines if not line.startswith("extras")]
     return sha256("\n".join(own).encode()).hexdigest()[:16]
 
 
 def _code(kind: type[nn.Module]) -> str:
-    """Return the source of a user's layer, as far as it can be found: what its forward does shows
-    nowhere else.
-    """
+    """Return the source of a user's layer, if there is one: only it shows what its forward does."""
     if kind.__module__.partition(".")[0] in ("torch", "fedbr"):
         return ""
     with suppress(OSError, TypeError):
@@ -121,26 +136,46 @@ def _code(kind: type[nn.Module]) -> str:
     return ""
 
 
-def _made(name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int) -> Any:
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _call_factory(
+    name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int
+) -> Any:
     """Call a user's factory."""
     factory = import_object(name, "model.name")
     try:
         with at_its_place():
             return factory(shape, num_classes, **options)
     except TypeError as error:
-        said = ", ".join(
-            [str(shape), str(num_classes), *(f"{k}={v!r}" for k, v in options.items())]
-        )
-        raise InputError(f"model.name = {name!r}: called with ({said}): {error}") from error
+        named = [f"{key}={value!r}" for key, value in options.items()]
+        arguments = ", ".join([str(shape), str(num_classes), *named])
+        raise InputError(f"model.name = {name!r}: called with ({arguments}): {error}") from error
 
 
 def check(model: FedModel, shape: tuple[int, ...], num_classes: int) -> None:
-    """Try the model on one sample: are features and logits what the methods will count on?"""
+    """Check that features and logits are what methods count on.
+
+    Raises:
+        InputError: there is nothing to train, parts share weights, or shapes do not fit.
+    """
     if not trained(model):
         raise InputError("model: has no weights to train")
-    parts = {"encoder": model.encoder, "classifier": model.classifier} | {
-        f"{name}'s own module": module for name, module in model.extras.items()
-    }
+    _check_sharing(model)
+    x: Any = torch.zeros(2, *shape, dtype=next(model.parameters()).dtype)
+    model.eval()
+    count = model.num_features
+    features = _run(model.encoder, x, shape)
+    _check_shape("features", features, count, f" (num_features = {count})")
+    logits = _run(model.classifier, features, shape)
+    _check_shape("logits", logits, num_classes, "")
+
+
+def _check_sharing(model: FedModel) -> None:
+    """Refuse parts that share weights, and a module that stands in several places."""
+    parts = {"encoder": model.encoder, "classifier": model.classifier}
+    parts |= {f"{name}'s own module": module for name, module in model.extras.items()}
     for (a, first), (b, second) in combinations(parts.items(), 2):
         if {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}:
             raise InputError(f"model: {a} and {b} share weights; give each its own")
@@ -148,31 +183,28 @@ def check(model: FedModel, shape: tuple[int, ...], num_classes: int) -> None:
     for name, module in model.named_modules(remove_duplicate=False):
         if any(True for _ in module.parameters(recurse=False)):
             places.setdefault(id(module), []).append(name)
-    if twice := next((names for names in places.values() if len(names) > 1), None):
-        raise InputError(
-            f"model: {' and '.join(twice)} are one module; make two that share weights (second.weight = first.weight)"
-        )
-    dtype = next(model.parameters()).dtype
-    found: Any = torch.zeros(2, *shape, dtype=dtype)
-    model.eval()
-    for part, wanted, key in (
-        (model.encoder, model.num_features, "num_features"),
-        (model.classifier, num_classes, ""),
-    ):
-        name = "logits" if part is model.classifier else "features"
-        try:
-            with torch.no_grad():
-                found = part(found)
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise InputError(f"model: cannot run on samples of shape {shape} ({reason})") from error
-        if not isinstance(found, Tensor) or tuple(found.shape) != (2, wanted):
-            made = (
-                f"shape {tuple(found.shape)}"
-                if isinstance(found, Tensor)
-                else f"type {type(found).__name__}"
-            )
-            said = f" ({key} = {wanted})" if key else ""
+    for names in places.values():
+        if len(names) > 1:
             raise InputError(
-                f"model: {name} of 2 samples have {made}; expected (2, {wanted}){said}"
+                f"model: {' and '.join(names)} are one module; make two that share weights "
+                "(second.weight = first.weight)"
             )
+
+
+def _run(part: nn.Module, x: Any, shape: tuple[int, ...]) -> Any:
+    try:
+        with torch.no_grad():
+            return part(x)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InputError(
+            f"model: cannot run on samples of shape {shape} ({_first_line(error)})"
+        ) from error
+
+
+def _check_shape(name: str, values: Any, width: int, why: str) -> None:
+    if isinstance(values, Tensor) and tuple(values.shape) == (2, width):
+        return
+    form = f"type {type(values).__name__}"
+    if isinstance(values, Tensor):
+        form = f"shape {tuple(values.shape)}"
+    raise InputError(f"model: {name} of 2 samples have {form}; expected (2, {width}){why}")

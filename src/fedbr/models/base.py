@@ -27,21 +27,23 @@ class ModelSpec(BaseModel):
         """Return channels, height and width, or refuse samples that are no images."""
         if len(shape) != 3:
             raise InputError(
-                f"model.name = {self.name!r}: wants images of shape (channels, height, width), not {shape}; "
-                "reshape the samples, or use model.name = 'mlp'"
+                f"model.name = {self.name!r}: expected images of shape (channels, height, width), "
+                f"not {shape}; reshape the samples, or use model.name = 'mlp'"
             )
         return shape[0], shape[1], shape[2]
 
 
-def scaled(channels: int, width: float) -> int:
-    """Return channels times width, rounded to a multiple of 8 and at least 8."""
+def scale_channels(channels: int, width: float) -> int:
+    """Return channels times width, rounded to a multiple of 8 and at least 8.
+
+    >>> scale_channels(64, 0.25), scale_channels(64, 0.01)
+    (16, 8)
+    """
     return 8 * max(1, round(channels * width / 8))
 
 
 def he_normal(model: FedModel) -> FedModel:
-    """Draw the convolutions as He et al. (2015) do, which keeps the scale of what ReLUs let
-    through.
-    """
+    """Draw the convolutions as He et al. (2015) do: ReLUs then keep the scale of their input."""
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")

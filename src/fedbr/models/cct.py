@@ -1,4 +1,4 @@
-"""CCT (Hassani et al., 2021): a compact convolutional transformer, the paper's model of CIFAR100."""
+"""CCT (Hassani et al., 2021): a compact transformer, the paper's model of CIFAR100."""
 
 from __future__ import annotations
 
@@ -93,9 +93,7 @@ class Tokens(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention of several heads, in steps that have second derivatives and run for several
-    clients.
-    """
+    """Self-attention, in steps that have second derivatives and run for several clients."""
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -105,10 +103,8 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        parts = (
-            self.qkv(x).unflatten(-1, (3, self.heads, -1)).transpose(-4, -2)
-        )  # [B, heads, 3, N, dim / heads]
-        q, k, v = parts.unbind(-3)
+        parts = self.qkv(x).unflatten(-1, (3, self.heads, -1)).transpose(-4, -2)
+        q, k, v = parts.unbind(-3)  # of [B, heads, 3, N, dim / heads]
         weights = self.dropout((self.scale * q @ k.mT).softmax(dim=-1))
         out: Tensor = self.out((weights @ v).transpose(-3, -2).flatten(-2))
         return out

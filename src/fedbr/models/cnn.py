@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import nn
 
 from ..core.model import FedModel
-from .base import ModelSpec, scaled
+from .base import ModelSpec, scale_channels
 
 
 class CNN(ModelSpec):
@@ -25,7 +25,7 @@ class CNN(ModelSpec):
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> FedModel:
         channels, _, _ = self.image(shape)
-        narrow, wide = (scaled(c, self.width) for c in (64, 128))
+        narrow, wide = (scale_channels(c, self.width) for c in (64, 128))
         layers: list[nn.Module] = []
         for inputs, outputs, stride in (
             (channels, narrow, 1),

@@ -1,6 +1,4 @@
-"""ResNet (He et al., 2016) with GroupNorm (Wu, He, 2018): what the ResNets of the table have in
-common.
-"""
+"""ResNet (He et al., 2016) with GroupNorm (Wu, He, 2018): what the ResNets have in common."""
 
 from __future__ import annotations
 
@@ -13,12 +11,11 @@ from torch import nn
 from ..core.fast.stacked import Residual
 from ..core.model import FedModel
 from ..util.errors import InputError
-from .base import ModelSpec, he_normal, scaled
+from .base import ModelSpec, he_normal, scale_channels
 
 
 class ResNet(ModelSpec):
-    """A 3x3 convolution, then stages of residual blocks, each stage but the first on half the
-    image.
+    """A 3x3 convolution, then stages of residual blocks, each but the first on half the image.
 
     Every block has two 3x3 convolutions. Where it halves the image, its shortcut is a 1x1
     convolution with a norm (option B of the paper), elsewhere the identity. Two groups in a
@@ -38,7 +35,7 @@ class ResNet(ModelSpec):
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> FedModel:
         channels, _, _ = self.image(shape)
-        stages = [scaled(c, self.width) for c in self.stages]
+        stages = [scale_channels(c, self.width) for c in self.stages]
         if (common := math.gcd(*stages)) % self.groups:
             allowed = ", ".join(str(d) for d in range(1, common + 1) if common % d == 0)
             raise InputError(

@@ -1,4 +1,4 @@
-"""ResNet18 (He et al., 2016) for small images, with GroupNorm: the paper's second model of CIFAR10."""
+"""ResNet18 (He et al., 2016) with GroupNorm: the paper's second model of CIFAR10."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""ResNet20 (He et al., 2016), made for CIFAR, with GroupNorm: residual, and forty times smaller
-than ResNet18.
-"""
+"""ResNet20 (He et al., 2016) with GroupNorm: for CIFAR, forty times smaller than ResNet18."""
 
 from __future__ import annotations
 

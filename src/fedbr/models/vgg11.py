@@ -9,15 +9,10 @@ from torch import nn
 
 from ..core.model import FedModel
 from ..util.errors import InputError
-from .base import ModelSpec, he_normal, scaled
+from .base import ModelSpec, he_normal, scale_channels
 
-STAGES = (
-    (64,),
-    (128,),
-    (256, 256),
-    (512, 512),
-    (512, 512),
-)  # channels of the convolutions before each pool
+# Channels of the convolutions before each pool.
+STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 SMALLEST = 16  # leaves one pixel for the last pool
 
 
@@ -41,12 +36,13 @@ class VGG11(ModelSpec):
         channels, *sides = self.image(shape)
         if min(sides) < SMALLEST:
             raise InputError(
-                f"model.name = {self.name!r}: its pools need images of at least {SMALLEST} x {SMALLEST} pixels, "
-                f"not {sides[0]} x {sides[1]}; enlarge the images, or use model.name = 'cnn'"
+                f"model.name = {self.name!r}: its pools need images of at least {SMALLEST} x "
+                f"{SMALLEST} pixels, not {sides[0]} x {sides[1]}; enlarge the images, or use "
+                "model.name = 'cnn'"
             )
         layers: list[nn.Module] = []
         for stage in STAGES:
-            for outputs in (scaled(c, self.width) for c in stage):
+            for outputs in (scale_channels(c, self.width) for c in stage):
                 layers += [nn.Conv2d(channels, outputs, 3, padding=1), nn.ReLU()]
                 channels = outputs
             layers.append(nn.MaxPool2d(2))

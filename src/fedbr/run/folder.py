@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from .. import metrics
 from ..metrics import local
 from ..recipe.load import parse_stored
 from ..recipe.schema import Recipe, Variant
 from ..util.errors import InputError
-from ..util.files import dump, read_json, read_toml, write
+from ..util.files import dump, parse_toml, read_json, read_toml, write
 from . import diagnosis
 from .environment import environment
 from .results import Accuracy, Results, RunResult, Seconds, Traffic
@@ -122,9 +122,10 @@ class ResultFolder(ResultStore):
         """Refuse a folder that is not ours, or that holds another recipe; leave it as it is."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"--out {self.path}: is not a folder")
-        if self._is_ours():
+        recipe = self._own_recipe()
+        if recipe is not None:
             if not fresh:
-                self._check_same()
+                self._check_same(parse_toml(recipe, self.path / "recipe.toml"))
                 self._check_code()
         elif self.path.exists() and any(p.name[0] != "." for p in self.path.iterdir()):
             raise InputError(
@@ -157,7 +158,7 @@ class ResultFolder(ResultStore):
     def discard(self) -> None:
         """Remove what fedbr wrote, whatever recipe it was of."""
         self.refuse(fresh=True)
-        if self._is_ours():
+        if self._own_recipe() is not None:
             with _locked(self.path):
                 self._clear()
                 (self.path / "recipe.toml").unlink()
@@ -186,12 +187,13 @@ class ResultFolder(ResultStore):
         write(self.path / "results.json", dump(results.to_json()))
         return results
 
-    def _is_ours(self) -> bool:
+    def _own_recipe(self) -> bytes | None:
+        """Return what the folder's recipe.toml says; None if it is not a folder of ours."""
         file = self.path / "recipe.toml"
-        return file.exists() and file.read_bytes().startswith(MARK.encode())
+        content = file.read_bytes() if file.exists() else b""
+        return content if content.startswith(MARK.encode()) else None
 
-    def _check_same(self) -> None:
-        there = read_toml(self.path / "recipe.toml")
+    def _check_same(self, there: Mapping[str, Any]) -> None:
         known = there.get("compare", [])
         before = self.recipe.model_copy(update={"compare": self.recipe.compare[: len(known)]})
         named_before = ResultFolder(self.path, before)

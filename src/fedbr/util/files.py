@@ -61,7 +61,12 @@ def read_json(path: Path, missing: dict[str, Any]) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; InputError if it is none."""
+    return parse_toml(path.read_bytes(), path)
+
+
+def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
+    """Parse the content of a TOML file; InputError, which names the path, if it is none."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not TOML ({error})") from error

@@ -7,8 +7,12 @@ import torch
 
 from ...core.rng import stream
 from ...core.samples import Samples
-from ..federation import Source
+from ..dataset import Dataset
 from ..holdout import TEST_SHARE, hold_out
+from ..source import Source
+from ..transforms import turn_clients
+
+PAPER = "Alpaydin, Kaynak. Optical Recognition of Handwritten Digits, UCI 1998"
 
 
 def load() -> Source:
@@ -21,3 +25,16 @@ def load() -> Source:
     rng = stream(0, "digits", "test")  # the same test for every seed
     train, test = hold_out(Samples(x, y, scale=1 / 16), TEST_SHARE, rng)
     return Source(train, test, num_classes=10, peak=16.0, class_names=[str(c) for c in range(10)])
+
+
+DIGITS = Dataset(
+    summary="1,797 handwritten digits, 8 x 8 pixels; comes with scikit-learn",
+    load=lambda options: load(),
+    paper=PAPER,
+)
+ROTATED = Dataset(
+    summary="digits; client i and its test set are rotated by 15 * i degrees",
+    load=lambda options: load(),
+    arrange=turn_clients,
+    paper=PAPER,
+)
