@@ -292,7 +292,7 @@ def test_three_seeds_with_gains_20_5_and_10_are_undecided_everywhere(
     assert fedbr.judgement.direction == "same sign"
     show(compare(results))
     assert (
-        "FedBR † against FedAvg is undecided, +11.7 points in the 5 best rounds (95 % interval "
+        "FedBR † against FedAvg is undecided: +11.7 points in the 5 best rounds (95 % interval "
         "−7.3 to 30.6; ahead on 3 of 3 seeds)."
     ) in capsys.readouterr().out
 

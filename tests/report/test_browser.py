@@ -28,9 +28,11 @@ CONTRAST = """(() => {
     return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
   };
   const page = light(getComputedStyle(document.body).backgroundColor);
-  const seen = 'p:not(.warn), td, th, dt, summary, figcaption, .legend button, .xtitle, .ytick text';
+  const seen = 'p:not(.warn), td, th, dt, summary, figcaption, .legend button, .xtitle, ' +
+    '.ytick text';
   return Math.min(...[...document.querySelectorAll(seen)].map(element => {
-    const style = getComputedStyle(element), own = light(element instanceof SVGElement ? style.fill : style.color);
+    const style = getComputedStyle(element);
+    const own = light(element instanceof SVGElement ? style.fill : style.color);
     return Math.max(own, page) / Math.min(own, page);
   }));
 })()"""

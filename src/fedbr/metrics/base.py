@@ -32,6 +32,8 @@ class Examiner(Protocol):
 class Tested:
     """What was counted of the answers of the global model, or of each client's own."""
 
+    __test__ = False  # it is not one of pytest's
+
     plan: TestPlan
     census: Census
     quick: bool

@@ -18,6 +18,9 @@ class Seconds(Metric):
         return {
             "seconds_train": "wall time of local training and aggregation",
             "seconds_evaluate": "wall time of testing",
+            "seconds.train": "sum of seconds_train over the rounds",
+            "seconds.evaluate": "sum of seconds_evaluate over the rounds",
+            "seconds.total": "both together",
         }
 
     def per_round(self, measured: MeasuredRound) -> Mapping[str, Value]:

@@ -19,6 +19,8 @@ class Traffic(Metric):
             "bytes_up": "what all clients of the round sent: weights, methods' sections, "
             "pseudo-data",
             "bytes_down": "what all clients of the round received",
+            "bytes.up": "sum of bytes_up over the rounds",
+            "bytes.down": "sum of bytes_down over the rounds",
         }
 
     def per_round(self, measured: MeasuredRound) -> Mapping[str, Value]:

@@ -37,7 +37,8 @@ TEMPLATE: dict[str, Any] = {  # what all pictures have in common
                 "showscale": False,
                 "ygap": 1,
                 "hoverongaps": False,
-                "hovertemplate": "<b>%{fullData.name}</b><br>%{customdata}<br>%{z} %<extra></extra>",
+                "hovertemplate": "<b>%{fullData.name}</b><br>%{customdata}<br>%{z} %"
+                "<extra></extra>",
             }
         ]
     },

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from .. import metrics
 from ..metrics import local
@@ -19,7 +19,7 @@ from . import diagnosis
 from .environment import environment
 from .results import Accuracy, Results, RunResult, Seconds, Traffic
 from .run_folder import RunFolder
-from .same_recipe import changes
+from .same_recipe import Table, changes
 from .store import RunStore
 
 if os.name == "nt":  # pragma: no cover
@@ -193,7 +193,7 @@ class ResultFolder(ResultStore):
         content = file.read_bytes() if file.exists() else b""
         return content if content.startswith(MARK.encode()) else None
 
-    def _check_same(self, there: Mapping[str, Any]) -> None:
+    def _check_same(self, there: Table) -> None:
         known = there.get("compare", [])
         before = self.recipe.model_copy(update={"compare": self.recipe.compare[: len(known)]})
         named_before = ResultFolder(self.path, before)
