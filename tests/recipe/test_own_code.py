@@ -317,7 +317,6 @@ def boom(shape, num_classes):
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -329,13 +328,13 @@ def boom(shape, num_classes):
         ("Server", r"bugs_of_a_test\.py, line 47, in update_server: KeyError: 'x'$"),
     ],
 )
-def test_a_mistake_in_it_is_one_line_that_says_where(
-    here: Path, name: str, said: str, workers: int
-) -> None:
+def test_a_mistake_in_it_is_one_line_that_says_where(here: Path, name: str, said: str) -> None:
     (here / "bugs_of_a_test.py").write_text(BUGS)
     recipe = config.load("digits", [*SMALL, "train.clients_at_once=2"], [f"bugs_of_a_test:{name}"])
-    with pytest.raises(RunError, match=said):
-        train_recipe(recipe, here / "out", workers=workers)
+    # Other processes bring the line here as it is: of what is raised, and of what we refuse.
+    for workers in (1, 2) if name in ("Raises", "Scalar", "Memory") else (1,):
+        with pytest.raises(RunError, match=said):
+            train_recipe(recipe, here / "out", workers=workers)
 
 
 def test_mistakes_that_can_be_seen_before(here: Path) -> None:

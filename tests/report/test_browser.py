@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from browser import FOUND, Browser
-from folders import diverge, make
+from folders import diverge, interrupt, make
 
 from fedbr.report.write import write_report
 
@@ -193,6 +193,18 @@ def test_figures_follow_the_width_without_a_reload(browser: Browser, page: Path)
     browser.run("new Promise(done => setTimeout(done, 500))")
     assert not any(text.startswith("x" * 13) for text in browser.run(ticks))
     assert browser.run("document.documentElement.scrollWidth") == 390
+    assert browser.errors == []
+
+
+@pytest.mark.parametrize("clients", [3, 300])
+def test_nothing_is_tested_yet(browser: Browser, tmp_path: Path, clients: int) -> None:
+    folder = make(tmp_path / "o", seeds=[0], clients=clients, every=5)
+    for run in (folder.path / "runs").iterdir():
+        interrupt(run, after=3)
+    browser.screen(1280)
+    browser.open(write_report([folder.path]))
+    assert browser.run("document.querySelectorAll('.curves').length") == 0
+    assert browser.run("document.querySelectorAll('[data-figure] .hm').length") > 0
     assert browser.errors == []
 
 

@@ -25,7 +25,7 @@ from folders import (
 import fedbr
 from fedbr.recipe import load as config
 from fedbr.report import words
-from fedbr.report.clients import clients
+from fedbr.report.clients import describe_clients
 from fedbr.report.write import default_place, write_report
 from fedbr.run.csv_files import write_csv
 from fedbr.util.errors import InputError
@@ -304,17 +304,19 @@ def test_the_page_of_several_folders_lies_beside_them(tmp_path: Path) -> None:
 
 
 def test_clients_few_many_and_too_many(tmp_path: Path) -> None:
-    few = clients(read_one(make(tmp_path / "few").path).results)
+    few = describe_clients(read_one(make(tmp_path / "few").path).results)
     assert few is not None
     assert few.seeds[0].accuracy[0][1] is None  # not tested, and shown so
     assert few.seeds[0].counts is not None
     assert few.seeds[0].counts[3] == [0, 0, 0, 20, 0, 0, 0, 0, 0, 0]
-    hundred = clients(read_one(make(tmp_path / "hundred", clients=100, rounds=1).path).results)
+    hundred = describe_clients(
+        read_one(make(tmp_path / "hundred", clients=100, rounds=1).path).results
+    )
     assert hundred is not None
     assert len(hundred.seeds[0].accuracy[0]) == 100
     assert not hundred.sorted
     folder = make(tmp_path / "many", clients=1000, rounds=1, seeds=[0])
-    many = clients(read_one(folder.path).results)
+    many = describe_clients(read_one(folder.path).results)
     assert many is not None
     assert many.sorted
     row = [value for value in many.seeds[0].accuracy[0] if value is not None]
@@ -328,6 +330,14 @@ def test_older_runs_do_not_say_who_has_which_classes(tmp_path: Path) -> None:
     for run in (folder.path / "runs").iterdir():
         change_info(run, classes=None)
     assert "how many classes a client has in effect" in page_of(folder.path)
+
+
+@pytest.mark.parametrize("state", ["finished", "partial", "filed"])
+def test_folders_of_version_0_1(tmp_path: Path, state: str) -> None:
+    folder = Path(__file__).parent.parent / "golden" / "v0.1" / state
+    page = write_report([folder], tmp_path / "page.html")
+    check(page)
+    assert traces(page)[0]["x"][0] == 1
 
 
 def test_fifteen_methods_with_three_seeds_stay_small(tmp_path: Path) -> None:

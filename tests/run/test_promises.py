@@ -5,6 +5,7 @@ clients, divergence.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ import fedbr
 from conftest import blobs
 from fedbr.core.rng import stream
 from fedbr.models import fingerprint
+from fedbr.run.results import RunResult
 
 VARIANTS = {"fedavg": [], "fedbr": [fedbr.FedBR()]}  # all methods: tests/contract
 SHORT_PLAIN = {"rounds": 1, "local_steps": 2, "batch_size": 8}
@@ -429,37 +431,49 @@ def test_the_global_model_starts_the_same_for_every_stack(federation: fedbr.Fede
     )
 
 
-@pytest.mark.parametrize("variant", [[], [fedbr.Local()]], ids=["one model", "a model each"])
 @pytest.mark.parametrize("own", [False, True], ids=["one test set", "a test set each"])
-def test_a_part_of_the_test_sets_between_and_all_in_the_end(
-    variant: list[fedbr.Method], own: bool
-) -> None:
+def test_a_part_of_the_test_sets_between_and_all_in_the_end(own: bool) -> None:
     x, y = blobs()
-    sets = [
-        blobs(per_class=n, seed=0) for n in (400, 7, 30)
-    ]  # more than a batch, and less than the part
+    # More than a batch, and less than the part.
+    sets = [blobs(per_class=n, seed=0) for n in (400, 7, 30)]
     clients = [(x[i::3], y[i::3]) for i in range(3)]
     federation = fedbr.Federation.from_clients(clients, test=sets if own else sets[0])
     settings = SHORT | {"lr": 0.3}
-    whole = fedbr.train(federation, "mlp", variant, **settings)
-    part, spread = (
-        fedbr.train(federation, "mlp", variant, workers=w, evaluate_samples=20, **settings)
-        for w in (1, 2)
+    variants: dict[str, list[fedbr.Method]] = {"one model": [], "a model each": [fedbr.Local()]}
+    spread = fedbr.compare(
+        federation, variants, "mlp", seeds=[0], workers=2, evaluate_samples=20, **settings
     )
-    assert same(part, spread)
-    assert all(map(torch.equal, weights(part), weights(whole)))
-    assert part.accuracy[-1] == whole.accuracy[-1]
-    assert part.accuracy_clients[-1] == whole.accuracy_clients[-1]
-    assert part.accuracy[:-1] != whole.accuracy[:-1]
-    steps = [20, 20, 20] if own else [20]  # five of each class
-    for line in part.lines[:-1]:
-        hits = (
-            [a * n for a, n in zip(line["accuracy_clients"], steps, strict=False)]
-            if own
-            else [line["accuracy"] * 20]
-        )
-        if own or not variant:
+    for label, methods in variants.items():
+        whole = fedbr.train(federation, "mlp", methods, **settings)
+        part = fedbr.train(federation, "mlp", methods, evaluate_samples=20, **settings)
+        assert all(map(torch.equal, weights(part), weights(whole)))
+        assert part.accuracy[-1] == whole.accuracy[-1]
+        assert part.accuracy_clients[-1] == whole.accuracy_clients[-1]
+        assert part.accuracy[:-1] != whole.accuracy[:-1]
+        check_same_in_processes(part, spread.of(label)[0])
+        for record in part.rounds[:-1]:
+            if own:  # five of each class, of every client's own
+                hits = [20 * accuracy for accuracy in record.accuracy_clients or () if accuracy]
+            elif not methods:
+                hits = [20 * (record.accuracy or 0.0)]
+            else:
+                continue  # the mean over several models is no whole number of hits
             assert hits == pytest.approx([round(h) for h in hits])
+
+
+def check_same_in_processes(run: fedbr.Run, result: RunResult) -> None:
+    """Check that processes gave the same rounds and the same models."""
+    timeless = []
+    for rounds in (run.rounds, result.rounds):
+        timeless.append([replace(r, seconds_train=0.0, seconds_evaluate=0.0) for r in rounds])
+    assert timeless[0] == timeless[1]
+    made = result.weights()
+    assert made is not None
+    assert len(made.personal) == len(run.models)
+    models = zip([run.model, *run.models], [made.common, *made.personal], strict=True)
+    for model, state in models:
+        for key, value in model.state_dict().items():
+            assert torch.equal(value, state[key])
 
 
 def test_rounds_can_be_watched(federation: fedbr.Federation) -> None:

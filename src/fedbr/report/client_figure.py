@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .clients import MANY, Clients, SeedClients
-from .clients import clients as gather
+from .clients import MANY, Clients, SeedClients, describe_clients
 from .figures import TEMPLATE as CURVES
 from .figures import text
 from .page import Figures, View, switch
@@ -46,8 +45,8 @@ TEMPLATE: dict[str, Any] = {  # what all pictures have in common
 
 
 @dataclass(frozen=True)
-class Room:
-    """What fits onto a screen."""
+class Screen:
+    """A kind of screen, and what fits onto it."""
 
     narrow: bool
     letters: int  # of a label
@@ -58,7 +57,7 @@ class Room:
         return text(label if len(label) <= most else f"{label[: most - 1]}…")
 
 
-ROOMS = (Room(False, 28, 25), Room(True, 13, 10))
+SCREENS = (Screen(False, 28, 25), Screen(True, 13, 10))
 
 
 def clients_figure(folder: ReportFolder, figures: Figures) -> str:
@@ -66,16 +65,16 @@ def clients_figure(folder: ReportFolder, figures: Figures) -> str:
 
     figures: those of the page, to which this one is added. Returns the HTML in which it is drawn.
     """
-    clients = gather(folder.results)
+    clients = describe_clients(folder.results)
     if clients is None:
         return ""
     buttons = {str(i): f"seed {seed.seed}" for i, seed in enumerate(clients.seeds)}
     views = {}
     for button, seed in zip(buttons, clients.seeds, strict=True):
-        for room in ROOMS:
+        for screen in SCREENS:
             pressed = [button] if len(buttons) > 1 else []
-            name = " ".join([*pressed, "narrow"] if room.narrow else pressed)
-            views[name] = _Picture(clients, seed, room).view()
+            name = " ".join([*pressed, "narrow"] if screen.narrow else pressed)
+            views[name] = _Picture(clients, seed, screen).view()
     below = '<span class="scale">samples of a class: few <i class="counts"></i> many</span>'
     if any(seed.counts is None for seed in clients.seeds):
         below = "Below: how many classes a client has in effect."
@@ -96,11 +95,11 @@ def clients_figure(folder: ReportFolder, figures: Figures) -> str:
 class _Picture:
     """The clients of one seed on one kind of screen."""
 
-    def __init__(self, clients: Clients, seed: SeedClients, room: Room) -> None:
-        self.clients, self.seed, self.room = clients, seed, room
+    def __init__(self, clients: Clients, seed: SeedClients, screen: Screen) -> None:
+        self.clients, self.seed, self.screen = clients, seed, screen
         longest = max(len(row) for row in seed.accuracy)
         self.columns = longest if clients.sorted else max(longest, len(seed.sizes))
-        self.few = self.columns <= room.columns
+        self.few = self.columns <= screen.columns
         self.gap = 0 if self.columns > 60 else 1  # between columns
 
     def view(self) -> View:
@@ -118,7 +117,7 @@ class _Picture:
             "dragmode": False,
             "height": total + 70,
             "xaxis": self._clients_axis(),
-            "yaxis": _listed([self.room.shorten(label) for label in self.clients.labels])
+            "yaxis": _listed([self.screen.shorten(label) for label in self.clients.labels])
             | {"domain": [1 - above / total, 1]},
             "yaxis2": self._classes_axis() | {"domain": [0, below / total]},
         }
@@ -142,7 +141,7 @@ class _Picture:
                 customdata=[self._who()],
             )
             if self.few:
-                size = 10 if self.room.narrow else 12
+                size = 10 if self.screen.narrow else 12
                 row.update(
                     text=[[_written(value) for value in self._padded(i)]],
                     texttemplate="%{text}",
@@ -230,20 +229,20 @@ class _Picture:
         if self.few:
             shown = [str(i) for i in range(self.columns)]
             if names:
-                shown = [self.room.shorten(name, 12) for name in names]
+                shown = [self.screen.shorten(name, 12) for name in names]
             places = list(range(len(shown)))
             axis |= {"tickvals": places, "ticktext": shown}
         return axis
 
     def _classes_axis(self) -> dict[str, Any]:
         if self.seed.counts is None:
-            title = "" if self.room.narrow else "effective classes"
-            return {"title": {"text": title}, "rangemode": "tozero"}
+            title = "" if self.screen.narrow else "effective classes"
+            return {"title": {"text": title, "standoff": 10}, "rangemode": "tozero"}
         names = self._classes(len(self.seed.counts))
-        axis = _listed([self.room.shorten(name) for name in names])
+        axis = _listed([self.screen.shorten(name) for name in names])
         if len(names) > MANY_CLASSES:
             axis = {"autorange": "reversed"}
-        return axis | {"title": {"text": "class"}}
+        return axis | {"title": {"text": "class", "standoff": 10}}
 
 
 def _written(value: float | None) -> str:

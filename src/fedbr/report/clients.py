@@ -37,7 +37,7 @@ class Clients:
     seeds: Sequence[SeedClients]
 
 
-def clients(results: Results) -> Clients | None:
+def describe_clients(results: Results) -> Clients | None:
     """Gather what is known of the clients, seed by seed; None if no run has begun."""
     # All variants of a seed have the same split.
     first_runs: dict[int, RunResult] = {}
