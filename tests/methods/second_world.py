@@ -188,7 +188,7 @@ def run_package(
             servers.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbr.api.Server", Watched)
+        patch.setattr("fedbr.run.loop.Server", Watched)
         federation = fedbr.Federation.from_clients(own, test=test)
         settings |= {"evaluate_every": 0} | options
         run = fedbr.train(federation, model or make_model(shape), list(methods), **settings)

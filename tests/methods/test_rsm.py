@@ -81,7 +81,7 @@ def test_samples_that_differ_by_rounding_only_hide_nothing() -> None:
     federation = fedbr.Federation.from_arrays(
         x, torch.arange(30) % 2, x, torch.arange(30) % 2, clients=2
     )
-    assert federation.distinct == [1, 1]
+    assert federation.census.distinct == [1, 1]
     with pytest.raises(
         fedbr.InputError, match=r"no client has so many distinct samples \(at most 1\)"
     ):

@@ -16,7 +16,6 @@ from fedbr import models
 from fedbr.core.client import SGD, blocks
 from fedbr.core.fast.blocks import choose, step_cost
 from fedbr.core.spec import Spec
-from fedbr.core.wire import Task
 
 
 def spec(shape: tuple[int, ...], clients: int = 10, batch: int = 32, **more: Any) -> Spec:
@@ -132,13 +131,11 @@ def test_a_plain_step_adds_what_the_seed_has_scaled() -> None:
 )
 def test_blocks_share_the_clients_evenly(clients: int, size: int, sizes: list[int]) -> None:
     """Nobody is left over to train alone, which would cost more than a share; order is kept."""
-    tasks = [Task("train", client, 1) for client in range(clients)]
-    found = blocks(tasks, [{} for _ in tasks], size)
-    assert [len(group) for group in found] == sizes
-    assert [i for group in found for i in group] == list(range(clients))
+    groups = blocks([{} for _ in range(clients)], size)
+    assert [len(group) for group in groups] == sizes
+    assert [i for group in groups for i in group] == list(range(clients))
 
 
 def test_only_clients_with_the_same_memory_train_together() -> None:
-    tasks = [Task("train", client, 1) for client in range(6)]
     states = [{"m": {"w": torch.zeros(2 + client % 2)}} for client in range(6)]
-    assert blocks(tasks, states, 2) == [[0], [2, 4], [1], [3, 5]]
+    assert blocks(states, 2) == [[0], [2, 4], [1], [3, 5]]
