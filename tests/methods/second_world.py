@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 import fedbr
+from fedbr.core.fast import Block
 from fedbr.core.method import Batch, ClientContext
-from fedbr.core.model import Block, Output
+from fedbr.core.model import Output
 from fedbr.core.rng import stream, torch_stream
 from fedbr.core.server import Server
 from fedbr.core.spec import Spec
