@@ -103,8 +103,7 @@ def bench(
 
 def _machine(where: dict[str, Any]) -> str:
     torch = f"torch {where['packages']['torch']} ({where['torch_capability']})"
-    products = f"products of several clients by {where['products']}"
-    return f"{where['processor']}, {where['cores']} cores; {torch}; {products}; {where['threads']} thread a process"
+    return f"{where['processor']}, {where['cores']} cores; {torch}; {where['threads']} thread a process"
 
 
 def _figures(about: str, loop: float, ratios: Any) -> dict[str, Any]:

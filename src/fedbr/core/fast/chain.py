@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..device import autocasts
-from .product import add_product, multiply
+from .matmul import add_product, multiply
 
 aten = torch.ops.aten
 # Weight [C, out, in], bias [C, out], and whether a ReLU follows.
