@@ -53,7 +53,7 @@ def handle(
     clients, round = broadcast.clients, broadcast.round
     if broadcast.kind == "contribute":
         with at_its_place():  # no state changes
-            return [(_contribute(setup, data, client, round), {}) for client in clients]
+            return [(contribute(setup, data, client, round), {}) for client in clients]
     spec = setup.spec
     layers = layer_streams(spec.seed, round, clients, spec.device)
     with at_its_place(), layers, default(spec.device):
@@ -87,7 +87,7 @@ def blocks(states: Sequence[Payload], size: int) -> list[list[int]]:
     return groups
 
 
-def _contribute(setup: Setup, data: TrainData, client: int, round: int) -> Reply:
+def contribute(setup: Setup, data: TrainData, client: int, round: int) -> Reply:
     spec = setup.spec
     x, y = data.of(client, spec.dtype)
     payload = {}

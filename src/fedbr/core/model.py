@@ -98,8 +98,12 @@ class ClientModels(Protocol):
     """What methods may use of the models of C clients; every weight has a leading client axis."""
 
     size: int  # C
-    weights: State  # all of them, [C, ...]
     groups: dict[str, State]  # those that train: of "model", and of each module that a method adds
+
+    @property
+    def weights(self) -> State:
+        """All of them, [C, ...]."""
+        ...
 
     def __call__(self, x: Tensor) -> Output:
         """Run [C, B, ...]; without the client axis, all clients see the same samples."""

@@ -63,7 +63,8 @@ def _onednn() -> Callable[..., Any] | None:
 
     That is decided by the processor, not by a stopwatch: the last bits of results depend on it.
     """
-    if torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.backends.mkldnn.is_available():
+    there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if there and torch.backends.cpu.get_cpu_capability() == "AVX512":
         with suppress(OSError):
             if "AuthenticAMD" in Path("/proc/cpuinfo").read_text("utf-8"):
                 linear: Callable[..., Any] | None
