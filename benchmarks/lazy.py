@@ -86,7 +86,7 @@ def main(names: Sequence[str]) -> None:
 def measure_prices(work: bench.Workload, recipe: Recipe) -> Mapping[str, Price]:
     """Measure the CPU time of a round of every variant."""
     variants = [(variant.label, variant.build()) for variant in recipe.compare]
-    _, ratios = bench.measure(replace(work, lockstep=False, rounds=2), REPEATS, variants)
+    _, ratios = bench.measure(replace(work, whole=True, rounds=2), REPEATS, variants)
     return {ratio.name: Price(ratio.beside(ratios[0]), ratio.seconds) for ratio in ratios}
 
 

@@ -1,4 +1,4 @@
-"""The bench measures what it says: all do the same steps in turn, and bytes are as listed."""
+"""The bench measures what it says: everybody trains in turn, and bytes are as listed."""
 
 import sys
 from dataclasses import replace
@@ -11,7 +11,7 @@ from fedbr.methods import METHODS, TRAFFIC
 from fedbr.util.errors import RunError
 
 
-def test_the_race_is_fair() -> None:
+def test_everybody_is_timed_in_turn() -> None:
     work = replace(
         bench.PAPER_CNN, options={"width": 0.1}, shape=(1, 8, 8), local_steps=3, batch_size=4
     )
@@ -22,7 +22,7 @@ def test_the_race_is_fair() -> None:
     assert [r.name for r in ratios] == ["FedAvg", "FedBR"]
     assert all(len(r.values) == 2 and min(r.values) > 0 for r in ratios)
     assert ratios[1].beside(ratios[0]) > 1
-    assert len(ticks) == 2 * 2 * (2 * 3 + 3 + 3)  # so small a model trains both clients in one step
+    assert len(ticks) == 2 * 3
 
 
 class Clumsy(fedbr.Method):
@@ -34,7 +34,7 @@ class Clumsy(fedbr.Method):
         raise KeyError("the mistake")
 
 
-def test_a_mistake_ends_the_race_and_local_runs_in_it() -> None:
+def test_a_mistake_ends_the_bench_and_local_runs_in_it() -> None:
     work = replace(
         bench.PAPER_CNN, options={"width": 0.1}, shape=(1, 8, 8), local_steps=2, batch_size=4
     )

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from fedbr import bench
-from fedbr.core.fast import product
 from fedbr.methods import METHODS
 from fedbr.recipe import load as config
 from fedbr.report.compare import compare
@@ -50,14 +49,13 @@ def test_the_price_of_a_round_on_the_papers_cnn() -> None:
 def test_the_price_of_a_round_of_small_models() -> None:
     """With a margin: other programs that use the cache cost ours more than the bare loop."""
     _, (fedavg, exact, lazy, released) = bench.measure(bench.MLP, 3, bench.usual(bench.MLP))
-    # With MKL's products a Zen 5 has 0.58, 9.3, 1.57 and 4.1.
-    slower = 1.0 if product.maker().startswith("OpenBLAS") else 1.6
-    assert fedavg.median <= 0.45 * slower
-    assert exact.median <= 6.5 * slower
-    assert lazy.median <= 1.2 * slower
-    assert released.median <= 3.3 * slower  # the authors' code: 17.7
+    # With oneDNN's products a Zen 5 has 0.46, 7.2 and 1.3; with MKL's 0.58, 9.3 and 1.57.
+    assert fedavg.median <= 0.60
+    assert exact.median <= 9.5
+    assert lazy.median <= 1.9
+    assert released.median <= 5.2  # the authors' code: 17.7
     _, (many, *_) = bench.measure(bench.MANY, 3, [("FedAvg", [])])
-    assert many.median <= 0.5 * slower
+    assert many.median <= 0.8
 
 
 @pytest.mark.bench

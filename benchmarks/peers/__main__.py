@@ -134,22 +134,8 @@ def timed(work: Workload, run: Callable[[RoundDone], object]) -> Spent:
 
 
 def bare(work: Workload, clients: Federation) -> Spent:
-    """Time the bare loop, which reports before every step: a round is done when the next begins."""
-    steps = work.in_round * work.local_steps
-
-    def run(round_done: RoundDone) -> None:
-        done = 0
-
-        def step() -> None:
-            nonlocal done
-            if done and done % steps == 0:
-                round_done()
-            done += 1
-
-        bench.bare_rounds(work, clients, step)
-        round_done()
-
-    return timed(work, run)
+    """Time the bare loop."""
+    return timed(work, lambda done: bench.bare_rounds(work, clients, done))
 
 
 def compare(name: str, work: Workload, repeats: int) -> Row:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from . import models
-from .core.method import Method
+from .core.method import Method, without_neutral
 from .core.model import FedModel
 from .core.records import RoundRecord
 from .core.spec import Spec
@@ -369,7 +369,8 @@ def load_model(path: str | Path, client: int | None = None, own_code: bool = Fal
     spec = Spec(shape, classes, 1, 1, 1, 1, 1.0)
     for table in facts["methods"]:
         options = {key: value for key, value in table.items() if key != "name"}
-        model = build_method(table["name"], options).rebuild(model, spec)
+        for method in without_neutral([build_method(table["name"], options)]):
+            model = method.rebuild(model, spec)
     model = model.to(next(iter(weights.values())).dtype)
     model.load_state_dict(weights)
     _equip(model, facts)

@@ -1,11 +1,8 @@
-"""What methods cost: speed against a bare PyTorch loop, step by step in turn, and bytes against
-FedAvg.
-"""
+"""What methods cost: speed against a bare PyTorch loop in turns, and bytes against FedAvg."""
 
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,10 +18,9 @@ from torch import Tensor
 from . import api, models
 from .core.method import Method
 from .core.rng import stream, torch_stream
-from .core.samples import TrainData
 from .data import Federation
 from .methods import FedBR
-from .util.processes import one_thread, share_memory_of_threads
+from .util.processes import one_thread
 
 
 @dataclass(frozen=True)
@@ -41,9 +37,9 @@ class Workload:
     each: int | None = None  # clients in a round; default: all
     samples: int = 600  # of a client
     rounds: int = 2
-    lockstep: bool = (
-        True  # a step each in turn and the second round timed; else all rounds, one after the other
-    )
+    # Time whole runs, from the first object to the trained model; else the rounds after the first,
+    # in which caches are cold and methods lack their memory.
+    whole: bool = False
 
     @property
     def in_round(self) -> int:
@@ -71,7 +67,7 @@ MLP = Workload(
     local_steps=50,
     batch_size=64,
     rounds=6,
-    lockstep=False,
+    whole=True,
 )
 MANY = replace(MLP, clients=1000, each=100, local_steps=5, samples=60, rounds=8)
 WORKLOADS = {"cnn": PAPER_CNN, "mlp": MLP, "mlp-1000": MANY}
@@ -80,7 +76,9 @@ CROWD = replace(
 )  # digits-sized samples
 
 Variants = Sequence[tuple[str, list[Method]]]
-RELEASED = "FedBR, released sizes"  # the projector of the authors' code: twice as wide as there are features
+RoundDone = Callable[..., object]  # is called after every round
+# The projector of the authors' code: twice as wide as there are features.
+RELEASED = "FedBR, released sizes"
 
 
 def usual(work: Workload) -> Variants:
@@ -113,21 +111,27 @@ class Ratio:
 def measure(
     work: Workload, repeats: int, variants: Variants, tick: Callable[[], None] = lambda: None
 ) -> tuple[float, list[Ratio]]:
-    """Time the bare loop and the variants; return the loop's median seconds of a round and the
-    ratios.
+    """Time the bare loop and the variants, in turn, with one thread.
 
-    In lockstep all take a step each in turn, so that a machine that slows down for a while slows
-    down all of them. Two rounds are trained and the second is timed: in the first, caches are cold
-    and methods lack their memory. Small models do whole runs in turn instead, from the first object
-    to the trained model, after a round that is not timed: taking turns in every step would only
-    measure whose weights are still in the cache.
+    A machine that slows down for a while slows down all of them: ratios are taken repetition by
+    repetition. tick: is called when one of them is done.
+
+    Returns:
+        The loop's median seconds of a round, and the ratio of each variant.
     """
     clients = samples(work)
+    runs = _runs(work, clients, variants)
     with one_thread():
-        run = _race if work.lockstep else _relay
-        if not work.lockstep:
-            _relay(replace(work, rounds=1), clients, variants, lambda: None)
-        spent = [run(work, clients, variants, tick) for _ in range(repeats)]
+        if work.whole:
+            for run in _runs(replace(work, rounds=1), clients, variants):
+                run(lambda *_: None)  # libraries, caches
+        spent = []
+        for _ in range(repeats):
+            seconds = []
+            for run in runs:
+                seconds.append(_seconds(work, run))
+                tick()
+            spent.append(seconds)
     bare, *others = zip(*spent, strict=True)
     ratios = [
         Ratio(name, [t / b for t, b in zip(values, bare, strict=True)], statistics.median(values))
@@ -136,40 +140,45 @@ def measure(
     return statistics.median(bare), ratios
 
 
-def _relay(
-    work: Workload, clients: Federation, variants: Variants, tick: Callable[[], None]
-) -> list[float]:
-    """Run the bare loop and every variant one after the other; return the CPU seconds of a round of
-    each.
-    """
-    seconds = []
-    runs: list[Callable[[], object]] = [partial(bare_rounds, work, clients)]
-    runs += [partial(fedbr_rounds, work, clients, methods) for _, methods in variants]
-    for run in runs:
-        begun = time.process_time()
-        run()
-        seconds.append((time.process_time() - begun) / work.rounds)
-        tick()
-    return seconds
+def _runs(
+    work: Workload, clients: Federation, variants: Variants
+) -> list[Callable[[RoundDone], object]]:
+    """Return the bare loop and every variant, ready to run."""
+    runs: list[Callable[[RoundDone], object]] = [partial(bare_rounds, work, clients)]
+    return runs + [partial(_train, work, clients, methods) for _, methods in variants]
+
+
+def _train(
+    work: Workload, clients: Federation, methods: Sequence[Method], round_done: RoundDone
+) -> None:
+    fedbr_rounds(work, clients, methods, watch=round_done)
+
+
+def _seconds(work: Workload, run: Callable[[RoundDone], object]) -> float:
+    """Return the CPU seconds of a round."""
+    marks = [time.process_time()]
+    run(lambda *_: marks.append(time.process_time()))
+    if work.whole:
+        return (time.process_time() - marks[0]) / work.rounds
+    return (marks[-1] - marks[1]) / (work.rounds - 1)
 
 
 def workers(work: Workload, repeats: int, counts: Sequence[int] = (1, 2)) -> dict[int, list[float]]:
     """Time the second round with several numbers of workers, in turn: wall seconds."""
     clients = samples(work)
-    found: dict[int, list[float]] = {count: [] for count in counts}
+    seconds: dict[int, list[float]] = {count: [] for count in counts}
     for _ in range(repeats):
         for count in counts:
-            found[count].append(fedbr_rounds(work, clients, [], count).seconds_train[1])
-    return found
+            seconds[count].append(fedbr_rounds(work, clients, [], count).seconds_train[1])
+    return seconds
 
 
 @dataclass(frozen=True)
 class Scale:
     """What a round costs when few and when many clients could have been drawn for it."""
 
-    seconds: dict[
-        int, list[float]
-    ]  # number of clients -> median wall seconds of a round, one per repetition
+    # Number of clients -> median wall seconds of a round, one per repetition.
+    seconds: dict[int, list[float]]
     memory: list[int]  # most bytes above the samples, one per repetition; Linux only
 
     @property
@@ -183,21 +192,18 @@ def scale(work: Workload, repeats: int, few: int = 200) -> Scale:
     worlds = [(w, samples(w)) for w in (replace(work, clients=few), work)]
     for world, clients in worlds:  # libraries, caches
         fedbr_rounds(replace(world, rounds=2), clients, [])
-    before, found = _memory("VmRSS"), Scale({world.clients: [] for world, _ in worlds}, [])
+    before, scales = _memory("VmRSS"), Scale({world.clients: [] for world, _ in worlds}, [])
     for _ in range(repeats):
         _forget_most_memory()
         for world, clients in worlds:
-            found.seconds[world.clients].append(
-                statistics.median(fedbr_rounds(world, clients, []).seconds_train)
-            )
-        found.memory.append(_memory("VmHWM") - before)
-    return found
+            seconds = fedbr_rounds(world, clients, []).seconds_train
+            scales.seconds[world.clients].append(statistics.median(seconds))
+        scales.memory.append(_memory("VmHWM") - before)
+    return scales
 
 
 def _memory(key: str) -> int:
-    """Return bytes in the kernel's books: VmRSS (now) or VmHWM (the most since told to forget);
-    else 0.
-    """
+    """Return bytes as the kernel counts them: VmRSS now, VmHWM the most so far; elsewhere 0."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -208,92 +214,6 @@ def _memory(key: str) -> int:
 def _forget_most_memory() -> None:
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-
-
-class Turns:
-    """Lets one thread run at a time; each passes the turn on after every step."""
-
-    def __init__(self, count: int, tick: Callable[[], None]) -> None:
-        self.waiting = list(range(count))  # the first of them has the turn
-        self.condition = threading.Condition()
-        self.tick = tick
-
-    def enter(self, who: int) -> None:
-        with self.condition:
-            self.condition.wait_for(lambda: self.waiting[0] == who)
-
-    def step(self, who: int) -> None:
-        self.tick()
-        with self.condition:
-            self.waiting.append(self.waiting.pop(0))
-            self.condition.notify_all()
-        self.enter(who)
-
-    def leave(self) -> None:
-        with self.condition:
-            self.waiting.pop(0)
-            self.condition.notify_all()
-
-
-@dataclass(frozen=True)
-class PacedData(TrainData):
-    """Waits for its turn before every batch."""
-
-    step: Callable[[], None] = lambda: None
-
-    def see(
-        self, index: Tensor, dtype: torch.dtype, moves: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        self.step()
-        return super().see(index, dtype, moves)
-
-
-def _race(
-    work: Workload, clients: Federation, variants: Variants, tick: Callable[[], None]
-) -> list[float]:
-    """Run the bare loop and every variant in lockstep; return the CPU seconds of each."""
-    turns = Turns(1 + len(variants), tick)
-    seconds = [0.0] * (1 + len(variants))
-    failures: list[Exception] = []
-
-    def timed(who: int, run: Callable[[Callable[[], None]], None]) -> None:
-        begun: list[float] = []  # when each step began
-
-        def step() -> None:
-            turns.step(who)
-            begun.append(time.thread_time())
-
-        turns.enter(who)
-        try:
-            run(step)
-            seconds[who] = time.thread_time() - begun[len(begun) // 2]
-        except Exception as error:  # to be raised where it can be seen
-            failures.append(error)
-        turns.leave()
-
-    def through_package(methods: list[Method], step: Callable[[], None]) -> None:
-        train = clients.train
-        fedbr_rounds(
-            work,
-            replace(
-                clients, train=PacedData(train.samples, train.parts, train.num_classes, step=step)
-            ),
-            methods,
-        )
-
-    runs = [
-        partial(bare_rounds, work, clients),
-        *(partial(through_package, methods) for _, methods in variants),
-    ]
-    share_memory_of_threads()  # or page faults, up to a tenth of a step, fall on whoever they happen to fall on
-    threads = [threading.Thread(target=timed, args=(who, run)) for who, run in enumerate(runs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return seconds
 
 
 def samples(work: Workload) -> Federation:
@@ -309,9 +229,7 @@ def samples(work: Workload) -> Federation:
     return Federation.from_clients(pairs, test=(pairs[0][0][:10], torch.arange(10)))
 
 
-def bare_rounds(
-    work: Workload, clients: Federation, step_done: Callable[[], None] = lambda: None
-) -> None:
+def bare_rounds(work: Workload, clients: Federation, round_done: RoundDone = lambda: None) -> None:
     """What one writes by hand: load weights, SGD steps, average."""
     with torch_stream(0, "model"):
         model = models.build(work.model, work.options, work.shape, 10)
@@ -332,13 +250,13 @@ def bare_rounds(
             with torch.no_grad():
                 torch._foreach_copy_(parameters, start)
             for step in range(work.local_steps):
-                step_done()
                 rows = own[index[step]]
                 loss = F.cross_entropy(model(x[rows]).logits, y[rows])
                 gradients = torch.autograd.grad(loss, parameters)
                 with torch.no_grad():
                     torch._foreach_add_(parameters, gradients, alpha=-work.lr)
             torch._foreach_add_(total, [p.detach() for p in parameters], alpha=1 / work.in_round)
+        round_done()
 
 
 def fedbr_rounds(
@@ -353,8 +271,9 @@ def fedbr_rounds(
 
 
 def traffic(work: Workload, methods: Mapping[str, Method]) -> dict[str, dict[str, float]]:
-    """Count what a client sends and receives, each round against FedAvg, and once: short runs of
-    every method.
+    """Count what a client sends and receives, each round against FedAvg, and once.
+
+    Every method trains for two short rounds.
     """
     clients = samples(work)
 
@@ -367,9 +286,9 @@ def traffic(work: Workload, methods: Mapping[str, Method]) -> dict[str, dict[str
         return second, (first - second) / work.clients
 
     base, _ = sent([])
-    found = {}
+    counted = {}
     for name, method in methods.items():
         each, once = sent([method])
         figures = [round(value, 4) for value in (*(each / base).tolist(), *once.tolist())]
-        found[name] = dict(zip(("up", "down", "once_up", "once_down"), figures, strict=True))
-    return found
+        counted[name] = dict(zip(("up", "down", "once_up", "once_down"), figures, strict=True))
+    return counted

@@ -15,19 +15,13 @@ from conftest import blobs
 from fedbr.backends.pool import WorkerPool
 from fedbr.core.client import new_state
 from fedbr.core.method import check_methods
-from fedbr.core.rng import torch_stream
-from fedbr.core.server import Server
 from fedbr.core.wire import pack, unpack
 from fedbr.data import DataOptions, load
 from fedbr.methods import METHODS, build
-from fedbr.models import build as build_model
-from fedbr.recipe.schema import TrainConfig
-from fedbr.run.folder import RunFolder
-from fedbr.run.loop import rounds
-from fedbr.run.setup import assemble, connect
+from fedbr.run.run_folder import RunFolder
 from fedbr.util.errors import RunError
+from playing import ROUNDS, Play, methods
 
-ROUNDS = 4
 PAPER = ["mixup+fedbr", "fedbr+fedcm", "fedbr+feddecorr", "fedbr+fedntd"]
 COMBINED = [
     *PAPER,
@@ -62,53 +56,6 @@ CHANGES: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def methods(variant: str) -> list[fedbr.Method]:
-    return [build(name, {}) for name in variant.split("+") if name != "fedavg"]
-
-
-class Play:
-    """A run whose parts can be looked at, taken apart and put together again."""
-
-    def __init__(
-        self,
-        federation: fedbr.Federation,
-        variant: list[fedbr.Method],
-        pool: WorkerPool | None = None,
-        **settings: Any,
-    ) -> None:
-        chosen = {
-            "local_steps": 3,
-            "batch_size": 8,
-            "lr": 0.05,
-            "clients_per_round": 4,
-            "dtype": "float64",
-            "clients_at_once": 2,
-        }
-        train = TrainConfig(**chosen | settings)
-        with torch_stream(1, "model"):
-            model = build_model("mlp", {"hidden": (7,)}, federation.shape, federation.num_classes)
-        self.federation = federation
-        self.server = Server(assemble(model, variant, federation, train, seed=1))
-        assert isinstance(train.clients_at_once, int)
-        self.backend = connect(self.server.setup, federation, train.clients_at_once, pool)
-        self.lines: list[dict[str, Any]] = []
-
-    def run(self, first: int = 1, last: int = ROUNDS) -> Play:
-        for line in rounds(self.server, self.backend, self.federation, first, last, 1):
-            self.lines.append({k: v for k, v in line.items() if "seconds" not in k})
-        return self
-
-    def models(self) -> list[torch.Tensor]:
-        found = self.server.models(self.backend.states)
-        return [v for m in (found if isinstance(found, list) else [found]) for v in m.values()]
-
-    def same(self, other: Play, last: int = ROUNDS) -> bool:
-        lines = [[line for line in play.lines if line["round"] <= last] for play in (self, other)]
-        return lines[0][-1:] == lines[1][-1:] and all(
-            map(torch.equal, self.models(), other.models())
-        )
-
-
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerPool]:
     with WorkerPool(2) as workers:
@@ -127,10 +74,11 @@ def test_serial_and_pool_give_the_same_bits_and_resume_equals_the_whole(
         play = Play(federation, methods(variant), pool if last % 2 else None)
         assert folder.resume(play.server, play.backend) == last - 1
         play.run(last, last)
-        folder.append(play.lines[-1])
+        folder.append(play.records[-1])
         folder.checkpoint(last, play.server, play.backend)
     assert whole.same(play)
-    assert [line["loss"] for line in folder.lines()] == [line["loss"] for line in whole.lines]
+    losses = [record.loss for record in RunFolder(tmp_path, 9).rounds]
+    assert losses == [record.loss for record in whole.records]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -164,11 +112,10 @@ def test_blocks_of_images_agree(variant: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_messages_and_memory_survive_the_wire(federation: fedbr.Federation, variant: str) -> None:
     play = Play(federation, methods(variant)).run(last=2)
-    tasks = play.server.train_tasks(3, [0, 1, 2])
-    payloads = {f"task{t.client}": t.payload for t in tasks} | {
-        f"state{c}": s for c, s in play.backend.states.items()
-    }
-    payloads |= {f"reply{r.client}": r.payload for r in play.backend.run(tasks)}
+    broadcast = play.server.broadcast(3, [0, 1, 2])
+    payloads = {"broadcast": broadcast.payload, "shared": broadcast.shared}
+    payloads |= {f"state{client}": state for client, state in play.backend.states.items()}
+    payloads |= {f"reply{r.client}": r.payload for r in play.backend.run(broadcast)}
     _, again = unpack(pack({}, payloads))
     assert payloads.keys() == again.keys()
     for who, payload in payloads.items():

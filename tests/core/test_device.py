@@ -15,7 +15,7 @@ from torch import nn
 
 import fedbr
 from fedbr.core import client, device
-from fedbr.core.evaluation import Piece
+from fedbr.core.evaluation import Exam, Piece
 from fedbr.core.server import Server
 from fedbr.methods import METHODS
 from fedbr.recipe.schema import TrainConfig
@@ -50,7 +50,7 @@ def test_no_step_looks_at_a_value_or_mixes_devices(
     settings = TrainConfig(local_steps=3, batch_size=4, clients_at_once=clients_at_once)
     this = assemble(MODELS[model](), [METHODS[n]() for n in names], clients, settings, 0)
     server, there = Server(this), replace(this, spec=replace(this.spec, device=META))
-    backend = connect(there, clients, clients_at_once, None)
+    backend = connect(there, clients.train, clients.test_plan(None, 0), clients_at_once)
     monkeypatch.setattr(
         client, "_summary", lambda losses, _: [{"loss": 0.0, "bad_step": -1.0}] * len(losses[0][0])
     )
@@ -61,12 +61,11 @@ def test_no_step_looks_at_a_value_or_mixes_devices(
     )  # Moon: did anybody train before?
     monkeypatch.setattr(client, "moved", lambda payload, where: _moved(payload, where, looked))
     for round in (1, 2):
-        tasks = server.contribute_tasks(round, range(3))
-        contributed = backend.run(tasks)
-        server.absorb_contributions(round, contributed)
-        if round == 1:
-            server.absorb_contributions(0, backend.run(server.contribute_tasks(0, range(3))))
-        for reply in backend.run(server.train_tasks(round, range(3))):
+        for when in (round, 0) if round == 1 else (round,):
+            question = server.ask(when, range(3))
+            contributed = [] if question is None else backend.run(question)
+            server.absorb_contributions(when, contributed)
+        for reply in backend.run(server.broadcast(round, range(3))):
             assert reply.payload or names == ["local"]
         server.last = dict.fromkeys(range(3), round)
     assert META in looked
@@ -75,7 +74,7 @@ def test_no_step_looks_at_a_value_or_mixes_devices(
     )  # at most once for each clients_at_once and round, never in a step
     if "local" not in names:
         with pytest.raises(NotImplementedError, match="meta tensor"):  # only the sum is looked at
-            backend.test([(server.params, [Piece(0, 0, 60)])])
+            backend.test([Exam(server.params, [Piece(0, 0, 60)], ("right",))])
 
 
 def _moved(

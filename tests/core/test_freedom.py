@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fedbr
+from fedbr.core.fast import Block
 from fedbr.core.fast.blocks import choose
 from fedbr.core.fast.stacked import Residual
 from fedbr.core.method import Batch, ClientContext, trained
-from fedbr.core.model import Block, FedModel, Output
+from fedbr.core.model import FedModel, Output
 from fedbr.core.spec import Spec
 from fedbr.core.wire import State
 from fedbr.util.errors import RunError

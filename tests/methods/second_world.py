@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 import fedbr
+from fedbr.core.fast import Block
 from fedbr.core.method import Batch, ClientContext
-from fedbr.core.model import Block, Output
+from fedbr.core.model import Output
 from fedbr.core.rng import stream, torch_stream
 from fedbr.core.server import Server
 from fedbr.core.spec import Spec
@@ -188,7 +189,7 @@ def run_package(
             servers.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbr.api.Server", Watched)
+        patch.setattr("fedbr.run.loop.Server", Watched)
         federation = fedbr.Federation.from_clients(own, test=test)
         settings |= {"evaluate_every": 0} | options
         run = fedbr.train(federation, model or make_model(shape), list(methods), **settings)

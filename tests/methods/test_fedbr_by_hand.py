@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 import fedbr
-import fedbr.api
 from fedbr.core.rng import stream, torch_stream
+from fedbr.core.server import Server
 
 torch.set_num_threads(1)
 
@@ -261,7 +261,7 @@ def run_package(methods: list, **options: Any) -> tuple[list[Tensor], list[Tenso
             p.copy_(w)
     servers = []
 
-    class Watched(fedbr.api.Server):  # the returned model has no theta any more; the server had it
+    class Watched(Server):  # the returned model has no theta any more; the server had it
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             servers.append(self)
@@ -274,7 +274,7 @@ def run_package(methods: list, **options: Any) -> tuple[list[Tensor], list[Tenso
         "momentum": 0.0,
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbr.api.Server", Watched)
+        patch.setattr("fedbr.run.loop.Server", Watched)
         federation = fedbr.Federation.from_clients(clients, test=test, proxy=proxy)
         run = fedbr.train(
             federation,

@@ -30,7 +30,7 @@ from by_hand import (
 
 import fedbr
 from fedbr.backends.base import LocalBackend
-from fedbr.metrics.accuracy import evaluate
+from fedbr.metrics import examine
 
 LONG = Setting(rounds=6, steps=6, lr=0.5)  # far enough for the accuracies to differ
 
@@ -62,10 +62,10 @@ def run_and_watch(setting: Setting, **options: Any) -> tuple[fedbr.Run, list[lis
                 for own in params
             ]
         )
-        return evaluate(backend, params, *rest)
+        return examine(backend, params, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedbr.run.loop.evaluate", watched)
+        patch.setattr("fedbr.metrics.examine", watched)
         run = run_package([fedbr.Local()], setting, evaluate_every=1, **options)
     assert len(tested) == setting.rounds
     return run, tested

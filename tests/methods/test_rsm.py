@@ -73,15 +73,13 @@ def test_mixture_is_equation_4(k: int) -> None:
 
 def test_samples_that_differ_by_rounding_only_hide_nothing() -> None:
     """They would be told apart in double precision, and their mean would still be the sample."""
-    x = (
-        torch.rand(1, 6, dtype=torch.float64)
-        + 1e-12 * torch.arange(30, dtype=torch.float64)[:, None]
-    )
+    sample = torch.linspace(0.13, 0.87, 6, dtype=torch.float64)
+    x = sample + 1e-12 * torch.arange(30, dtype=torch.float64)[:, None]
     assert not len(sample_means(x, 2, 10, np.random.default_rng(0)))
     federation = fedbr.Federation.from_arrays(
         x, torch.arange(30) % 2, x, torch.arange(30) % 2, clients=2
     )
-    assert federation.distinct == [1, 1]
+    assert federation.census.distinct == [1, 1]
     with pytest.raises(
         fedbr.InputError, match=r"no client has so many distinct samples \(at most 1\)"
     ):

@@ -19,7 +19,6 @@ import torch.multiprocessing as mp
 from ..core.broadcast import Broadcast
 from ..core.client import handle
 from ..core.evaluation import Answers, Exam, Piece, TestPlan
-from ..core.fast import product
 from ..core.samples import TrainData
 from ..core.setup import Setup
 from ..core.wire import Payload, Reply, pack, unpack
@@ -46,7 +45,7 @@ class WorkerPool:
         for i in range(workers):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_work, args=(theirs, product.maker()), name=f"fedbr-worker-{i}", daemon=True
+                target=_work, args=(theirs,), name=f"fedbr-worker-{i}", daemon=True
             )
             with (
                 _no_interrupts()
@@ -203,9 +202,8 @@ def _no_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(connection: Connection, products: str) -> None:
+def _work(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    product.follow(products)
     torch.set_num_threads(1)
     keep_memory()
     backend: SerialBackend | None = None

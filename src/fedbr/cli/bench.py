@@ -32,9 +32,7 @@ def bench(
     workload: list[str] = WORKLOAD,
     json_: bool = JSON,
 ) -> int:
-    """Time rounds of the paper's CNN and of small models against a bare PyTorch loop, in CPU
-    seconds of one thread.
-    """
+    """Time rounds of the paper's CNN and of small models against a bare PyTorch loop."""
     from .. import bench as timing
     from ..recipe.load import parse
     from ..recipe.overrides import read_variants
@@ -56,40 +54,40 @@ def bench(
         else []
     )
     console = Console(stderr=True)
-    found: dict[str, Any] = {"environment": environment(), "repeats": repeats, "workloads": {}}
+    figures: dict[str, Any] = {"environment": environment(), "repeats": repeats, "workloads": {}}
     if not json_:
-        print(_machine(found["environment"]))
+        print(_machine(figures["environment"]))
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         for name, work in works.items():
             if workload and name not in workload:
                 continue
             variants = asked or timing.usual(work)
-            ticks = work.clients * work.local_steps * work.rounds if work.lockstep else 1
-            task = progress.add_task(name, total=repeats * (len(variants) + 1) * ticks)
+            task = progress.add_task(name, total=repeats * (len(variants) + 1))
 
             def advance(task: TaskID = task) -> None:
                 progress.advance(task)
 
             loop, ratios = timing.measure(work, repeats, variants, advance)
-            found["workloads"][name] = _figures(str(work), loop, ratios)
+            figures["workloads"][name] = _figures(str(work), loop, ratios)
             progress.stop_task(task)
             if not json_:
-                _show(found["workloads"][name], repeats)
+                _show(figures["workloads"][name], repeats)
                 if any(label == timing.RELEASED for label, _ in variants):
                     print(
-                        "released sizes: the projector of the authors' code, 2d wide with d outputs for d features"
+                        "released sizes: the projector of the authors' code, 2d wide with d "
+                        "outputs for d features"
                     )
     if usable_cores() > 1 and ("workers" in workload or not workload):
         wall = timing.workers(replace(works["cnn"], clients=4), repeats)
         one, two = (statistics.median(wall[count]) for count in (1, 2))
         ratio = statistics.median(b / a for a, b in zip(wall[1], wall[2], strict=True))
-        found["workers"] = {"seconds": wall, "ratio": ratio}
+        figures["workers"] = {"seconds": wall, "ratio": ratio}
         if not json_:
             print("\nwall time of a round of the CNN, 4 clients: ", end="")
             print(f"1 worker {one:.2f} s, 2 workers {two:.2f} s, ratio {ratio:.2f}")
     if "scale" in workload or not workload:
         scale = timing.scale(timing.CROWD, repeats)
-        found["scale"] = {"seconds": scale.seconds, "ratio": scale.ratio, "memory": scale.memory}
+        figures["scale"] = {"seconds": scale.seconds, "ratio": scale.ratio, "memory": scale.memory}
         if not json_:
             few, many = (1000 * statistics.median(values) for values in scale.seconds.values())
             memory = ", ".join(f"{value / 1e6:.0f}" for value in scale.memory)
@@ -97,14 +95,13 @@ def bench(
             print(f"of 200 {few:.1f} ms, of 10,000 {many:.1f} ms, ratio {scale.ratio:.2f}")
             print(f"memory above the samples, the most of each repetition: {memory} MB")
     if json_:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(figures, indent=1))
     return 0
 
 
 def _machine(where: dict[str, Any]) -> str:
     torch = f"torch {where['packages']['torch']} ({where['torch_capability']})"
-    products = f"products of several clients by {where['products']}"
-    return f"{where['processor']}, {where['cores']} cores; {torch}; {products}; {where['threads']} thread a process"
+    return f"{where['processor']}, {where['cores']} cores; {torch}; {where['threads']} thread a process"
 
 
 def _figures(about: str, loop: float, ratios: Any) -> dict[str, Any]:

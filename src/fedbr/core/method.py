@@ -1,9 +1,23 @@
 """The one interface that an algorithm implements: a few hooks, all of which do nothing by default.
 
-On clients, C of them train at once. What belongs to a client has a leading client axis: batch.x [C,
-B, ...], out.logits [C, B, K], p.grad [C, ...], ctx.state[k] [C, ...]. What the server sent
-(received, shared, global_params) has none, and broadcasts. So: count dimensions from the end
+On clients, C of them train at once. What belongs to a client has a leading client axis:
+batch.x [C, B, ...], out.logits [C, B, K], p.grad [C, ...], ctx.state[k] [C, ...]. What the server
+sent (received, shared, global_params) has none, and broadcasts. So: count dimensions from the end
 (dim=-1), average over dim 1 (the batch), and return one value per client.
+
+In the order of a round:
+
+- before training: ``check``, ``rebuild``, ``extra_module``; ``contribute`` (client) and ``share``
+  (server) make data for all
+- server: ``init_server``, ``broadcast``
+- client: ``init_client``, ``begin``; in each step ``on_batch``, ``probe``, ``loss``, ``on_grad``;
+  then ``finish``, what a method itself sends and remembers, and ``on_upload``, what becomes of the
+  weights before they leave: the place of clipping, noise and compression
+- server: ``weigh`` chooses the weights of the average, or ``combine`` makes another average, such as
+  a median; ``update_server`` follows
+- when models are tested: ``personal``
+
+A method whose settings make it do nothing says so by ``neutral``, and is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +38,9 @@ from torch import Tensor, nn
 
 from ..util.errors import InputError
 from ..util.validation import explain
-from .model import Block, FedModel, Output
+from .losses import cosine as cosine
+from .losses import soft_cross_entropy as soft_cross_entropy
+from .model import ClientModels, FedModel, Output
 from .spec import Spec
 from .wire import Reply, State
 
@@ -45,7 +61,7 @@ class ClientContext:
     clients: Tensor  # [C], who trains
     round: int
     spec: Spec
-    model: Block
+    model: ClientModels
     global_params: State
     rngs: Sequence[np.random.Generator]  # one stream per client, the method's own: see draw
     descend: Callable[..., None]  # descend(loss [C], group): the only place where weights change
@@ -63,8 +79,9 @@ class ClientContext:
         )
 
     def local_samples(self, *shape: int) -> tuple[Tensor, Tensor]:
-        """Let every client draw some of its own training samples: x [C, *shape, ...], y [C, *shape,
-        K].
+        """Let every client draw some of its own training samples.
+
+        Returns x [C, *shape, ...] and y [C, *shape, K].
         """
         return self.sampler(self.rngs, shape)
 
@@ -95,9 +112,8 @@ class Method(BaseModel):
 
     name: ClassVar[str]
     paper: ClassVar[str] = ""
-    alone: ClassVar[bool] = (
-        False  # True: clients train without a server, nothing is sent and nothing averaged
-    )
+    # True: clients train without a server, nothing is sent and nothing averaged.
+    alone: ClassVar[bool] = False
 
     if not TYPE_CHECKING:  # type checkers know the fields of each method better
 
@@ -114,14 +130,21 @@ class Method(BaseModel):
                 super().__setattr__(name, value)
                 return
             raise AttributeError(
-                f"{type(self).__name__}.{name} cannot be set: a method holds hyper-parameters only; what is needed "
-                "later in the round goes into ctx.scratch, what a client remembers into ctx.state (see init_client)"
+                f"{type(self).__name__}.{name} cannot be set: a method holds hyper-parameters only; "
+                "what is needed later in the round goes into ctx.scratch, what a client remembers "
+                "into ctx.state (see init_client)"
             )
+
+    @property
+    def neutral(self) -> bool:
+        """Say whether these settings make the method do nothing: then it is left out of the run."""
+        return False
 
     # Before training, or before a round. No client axis.
     def check(self, spec: Spec, sizes: Sequence[int]) -> None:
-        """Refuse, with an InputError, clients that the method cannot train; ``sizes`` counts their
-        distinct samples.
+        """Refuse, with an InputError, clients that the method cannot train.
+
+        sizes: how many distinct samples each of them has.
         """
 
     def rebuild(self, model: FedModel, spec: Spec) -> FedModel:
@@ -147,8 +170,9 @@ class Method(BaseModel):
         return type(self).contribute is not Method.contribute
 
     def contribute(self, x: Tensor, y: Tensor, spec: Spec, rng: np.random.Generator) -> State:
-        """Client: what it reveals to ``share``. With ``finish`` and the weights, all that it ever
-        reveals.
+        """Client: what it reveals to ``share``.
+
+        With ``finish`` and the weights, all that it ever reveals.
         """
         return {}
 
@@ -169,19 +193,30 @@ class Method(BaseModel):
         """Return the aggregation weights, one per reply; None leaves the choice to the server."""
         return None
 
+    def combine(self, replies: Sequence[Reply], weights: Sequence[float]) -> State | None:
+        """Return another average of the clients' models, ``reply.payload["model"]``.
+
+        replies: of all clients of the round. weights: theirs in the usual average; they sum to 1.
+        Returns what it combines in its own way, in the shapes of the model; the rest is averaged.
+        None leaves all of it to the server.
+        """
+        return None
+
     def update_server(self, state: State, ctx: ServerContext) -> None:
         """Update ``state`` in place after aggregation; may replace ``ctx.new_params``."""
 
     # Each round, on C clients.
     def init_client(self, model: FedModel) -> State:
         """Return the memory of one client that never trained, with all the keys it will ever have.
+
         No client axis.
         """
         return {}
 
     def personal(self, state: State) -> State | None:
-        """Return a client's own model, from its memory, to test in place of the global one. No
-        client axis.
+        """Return a client's own model, from its memory, to test in place of the global one.
+
+        No client axis.
         """
         return None
 
@@ -193,8 +228,9 @@ class Method(BaseModel):
         return batch
 
     def probe(self, ctx: ClientContext, batch: Batch) -> Tensor | None:
-        """Return further samples to run, [C, n, ...] or [n, ...] for all: the output is
-        ``ctx.probed``.
+        """Return further samples to run, [C, n, ...] or [n, ...] for all.
+
+        The output is ``ctx.probed`` when ``loss`` is called.
         """
         return None
 
@@ -203,45 +239,35 @@ class Method(BaseModel):
         return None
 
     def rests(self, step: int) -> bool:
-        """Say whether ``probe`` and ``loss`` would return nothing in a step: then they are not
-        asked.
-        """
+        """Say whether ``probe`` and ``loss`` would do nothing in a step: then they are not called."""
         return False
 
     @property
     def edits(self) -> bool:
-        """Say whether ``on_grad`` changes anything; if none does, weights and gradient need not be
-        told apart.
+        """Say whether ``on_grad`` changes anything.
+
+        If no method edits the gradient, it need not be written down.
         """
         return type(self).on_grad is not Method.on_grad
 
     def on_grad(self, ctx: ClientContext, params: State) -> None:
-        """Edit ``p.grad`` in place, before the optimiser step. Only the model's own weights come
-        here.
+        """Edit ``p.grad`` in place, before the optimiser step.
+
+        params: the model's own weights, [C, ...], without the modules that methods add.
         """
 
     def finish(self, ctx: ClientContext) -> State:
-        """Update ``ctx.state``; return what to upload, [C, ...]."""
+        """Update ``ctx.state``; return what to upload beside the weights, [C, ...]."""
         return {}
 
+    def on_upload(self, ctx: ClientContext, update: State) -> State:
+        """Return what leaves in place of the clients' updates: clipped, noised, compressed.
 
-def soft_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Return one value per client: [C, B, K], [C, B, K] -> [C]."""
-    # Samples last: torch computes many of them at once, and only one where the few classes lie last
-    # (15 times slower).
-    log_p = logits.mT.log_softmax(dim=-2)
-    return (log_p * y.mT).sum(dim=(-2, -1)) / -log_p.shape[-1]
-
-
-def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Return the cosine similarity over the last dimension; torch's own takes twice the time, most
-    of it backwards.
-    """
-    return (a * b).sum(-1) * _inverse_norm(a) * _inverse_norm(b)
-
-
-def _inverse_norm(a: Tensor) -> Tensor:
-    return (a * a).sum(-1).clamp_min(1e-16).rsqrt()  # as torch's, whose norms are at least 1e-8
+        update: how far each client has come from the global model, [C, ...]: all of its floats,
+        with the modules that methods add and statistics. Keys and shapes must stay. The clients'
+        own memory keeps what they have trained.
+        """
+        return update
 
 
 def grad(p: Tensor) -> Tensor:
@@ -251,8 +277,9 @@ def grad(p: Tensor) -> Tensor:
 
 
 def trained(model: FedModel) -> State:
-    """Return the weights that ``on_grad`` sees: those that train, without the modules that methods
-    add.
+    """Return the weights that ``on_grad`` sees.
+
+    They are those that train, without the modules that methods add.
     """
     return {
         k: p for k, p in model.named_parameters() if p.requires_grad and not k.startswith("extras.")
@@ -279,9 +306,31 @@ def check_name(cls: type[Method]) -> None:
     if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name) or name in RESERVED:
         said = "" if name is None else f" = {name!r}"
         raise InputError(
-            f"methods: {cls.__name__}.name{said} must be a word of its own, of letters, digits, - and _, and none of "
-            f"{', '.join(RESERVED)}"
+            f"methods: {cls.__name__}.name{said} must be a word of its own, of letters, digits, - "
+            f"and _, and none of {', '.join(RESERVED)}"
         )
+
+
+# What the runtime calls, or asks.
+HOOKS = tuple(name for name in vars(Method) if not name.startswith(("_", "model_")))
+
+
+def without_neutral(methods: Sequence[Method]) -> list[Method]:
+    """Leave out the methods whose settings make them do nothing."""
+    return [method for method in methods if not (method.neutral and _knows_all_hooks(method))]
+
+
+def _knows_all_hooks(method: Method) -> bool:
+    """Say whether ``neutral`` was written for this class.
+
+    A subclass may have hooks of its own, of which the ``neutral`` that it inherits knows nothing.
+    """
+    for kind in type(method).__mro__:
+        if "neutral" in vars(kind):
+            return True
+        if any(hook in vars(kind) for hook in HOOKS):
+            return False
+    return False
 
 
 def _takes(hook: Callable[..., Any], wanted: inspect.Signature) -> bool:
@@ -313,44 +362,52 @@ def _returns(node: ast.AST) -> bool:
 
 def check_methods(methods: Sequence[Method]) -> None:
     """Refuse what cannot be combined, with the reason."""
-    for m in methods:
-        if not isinstance(m, Method):
+    for method in methods:
+        if not isinstance(method, Method):
             raise InputError(
-                f"methods: {m!r} is not a method; list instances, such as [fedbr.FedBR(lam=0.1)]"
+                f"methods: {method!r} is not a method; list instances, such as "
+                "[fedbr.FedBR(lam=0.1)]"
             )
-        check_name(type(m))
-        hooks = [n for n in vars(Method) if not n.startswith(("_", "model_"))]
-        for own in (
-            n for n, thing in vars(type(m)).items() if callable(thing) and not n.startswith("_")
-        ):
-            if own not in hooks and (
-                close := difflib.get_close_matches(own, hooks, n=1, cutoff=0.75)
-            ):
-                raise InputError(
-                    f"methods: {type(m).__name__}.{own} is no hook; did you mean {close[0]!r}?"
-                )
-            if own in hooks and not _takes(
-                getattr(type(m), own), wanted := inspect.signature(getattr(Method, own))
-            ):
-                given = ", ".join(wanted.parameters)
-                raise InputError(
-                    f"methods: {type(m).__name__}.{own} is called with ({given}), which it does not take"
-                )
-    names = [m.name for m in methods]
+        check_name(type(method))
+        _check_hooks(type(method))
+    names = [method.name for method in methods]
+    listed = "+".join(names)
     for name in names:
         if names.count(name) > 1:
-            raise InputError(
-                f"methods = {'+'.join(names)}: {name!r} is there twice; list a method once"
-            )
-    stack = "+".join(names)
-    if len(methods) > 1 and (hermits := [m.name for m in methods if m.alone]):
+            raise InputError(f"methods = {listed}: {name!r} is there twice; list a method once")
+    lone = [method.name for method in methods if method.alone]
+    if lone and len(methods) > 1:
         raise InputError(
-            f"methods = {stack}: with {hermits[0]!r} clients train alone; it goes with no other method"
+            f"methods = {listed}: with {lone[0]!r} clients train alone; it goes with no other method"
         )
-    for hook, what in (
-        ("weigh", "choose the aggregation weights"),
-        ("personal", "keep a client's own model"),
-    ):
+    for hook, what in ONLY_ONE.items():
         claimed = [m.name for m in methods if getattr(type(m), hook) is not getattr(Method, hook)]
         if len(claimed) > 1:
-            raise InputError(f"methods = {stack}: {' and '.join(claimed)} both {what}; keep one")
+            raise InputError(f"methods = {listed}: {' and '.join(claimed)} both {what}; keep one")
+
+
+# Hooks that only one of the methods of a run may have.
+ONLY_ONE = {
+    "weigh": "choose the aggregation weights",
+    "combine": "make the average",
+    "personal": "keep a client's own model",
+}
+
+
+def _check_hooks(kind: type[Method]) -> None:
+    """Refuse what is nearly a hook, and hooks that cannot be called."""
+    for name, thing in vars(kind).items():
+        if not callable(thing) or name.startswith("_"):
+            continue
+        if name not in HOOKS:
+            if close := difflib.get_close_matches(name, HOOKS, n=1, cutoff=0.75):
+                raise InputError(
+                    f"methods: {kind.__name__}.{name} is no hook; did you mean {close[0]!r}?"
+                )
+            continue
+        wanted = inspect.signature(getattr(Method, name))
+        if not _takes(getattr(kind, name), wanted):
+            given = ", ".join(wanted.parameters)
+            raise InputError(
+                f"methods: {kind.__name__}.{name} is called with ({given}), which it does not take"
+            )

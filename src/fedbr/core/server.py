@@ -18,8 +18,8 @@ from .wire import SHARED, Payload, Reply, State
 class Server:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        # As they come out of a message, in which nothing lies turned: last bits of products depend
-        # on it.
+        # As they come out of a message, in which nothing lies turned: the last bits of products
+        # depend on it.
         plain = torch.contiguous_format
         self.params: State = {
             k: v.clone(memory_format=plain) for k, v in setup.model.weights().items()
@@ -74,11 +74,9 @@ class Server:
         if self.setup.alone:
             return
         weights = self._weights(replies)
-        new = {key: self._average(key, weights, replies) for key in self.params}
-        if not all(
-            bool(value.isfinite().all()) for value in new.values()
-        ):  # then one of theirs is not, or overflows
-            self._blame(round, replies, new)
+        new = self._combine(weights, replies)
+        if not all(bool(value.isfinite().all()) for value in new.values()):
+            self._blame(round, replies, new)  # one of theirs is not, or overflows
         ctx = ServerContext(round, self.setup.spec, replies, weights, self.params, new)
         for m in self.setup.methods:
             with at_its_place():
@@ -149,6 +147,27 @@ class Server:
                 return chosen
         sizes = [r.num_examples if self.setup.spec.aggregate == "samples" else 1 for r in replies]
         return [size / sum(sizes) for size in sizes]
+
+    def _combine(self, weights: Sequence[float], replies: Sequence[Reply]) -> State:
+        """Make the new global model: the average, or what a method makes in its place."""
+        chosen: State = {}
+        for m in self.setup.methods:
+            with at_its_place():
+                combined = m.combine(replies, weights)
+            if combined is not None:
+                self._check_combined(m, combined)
+                chosen = combined
+        return {
+            key: chosen[key] if key in chosen else self._average(key, weights, replies)
+            for key in self.params
+        }
+
+    def _check_combined(self, method: Method, combined: State) -> None:
+        for key, value in combined.items():
+            if key not in self.params or value.shape != self.params[key].shape:
+                raise RunError(
+                    f"{method.name}.combine: {key} of shape {list(value.shape)} is not in the model"
+                )
 
     def _average(
         self, key: str, weights: Sequence[float], replies: Sequence[Reply]

@@ -23,7 +23,9 @@ class Spec:
     batch_size: int
     lr: float
     momentum: float = 0.0
+    nesterov: bool = False
     weight_decay: float = 0.0
+    optimizer: str = "sgd"  # of core.optim.OPTIMIZERS
     aggregate: str = "uniform"  # or "samples"
     seed: int = 0
     dtype: torch.dtype = torch.float32
@@ -34,8 +36,12 @@ class Spec:
 
     @property
     def reach(self) -> float:
-        """How far a constant gradient carries a client in a round: lr times the steps, more with
-        momentum.
+        """How far a constant gradient carries a client in a round by SGD without weight decay.
+
+        It is lr times the steps, and more with momentum.
         """
         m, steps = self.momentum, self.local_steps
-        return self.lr * (sum((1 - m**j) / (1 - m) for j in range(1, steps + 1)) if m else steps)
+        if not m:
+            return self.lr * steps
+        ahead = int(self.nesterov)  # Nesterov's steps are those of one step later
+        return self.lr * sum((1 - m ** (j + ahead)) / (1 - m) for j in range(1, steps + 1))

@@ -29,17 +29,17 @@ class DANN(Method):
         description="features follow the discriminator of before its step, or of after it",
     )
 
-    def extra_module(self, model: FedModel, spec: Spec) -> nn.Module | None:
-        if not self.weight:
-            return None
+    @property
+    def neutral(self) -> bool:
+        return self.weight == 0
+
+    def extra_module(self, model: FedModel, spec: Spec) -> nn.Module:
         first, second = nn.Linear(model.num_features, self.width), nn.Linear(self.width, self.width)
         return nn.Sequential(
             first, nn.ReLU(), second, nn.ReLU(), nn.Linear(self.width, spec.num_clients)
         )
 
-    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
-        if not self.weight:
-            return None
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor:
         fixed = out.features.detach().requires_grad_()
         guess = self._guess(ctx, fixed)
         if self.mode == "alternate":

@@ -24,9 +24,7 @@ from .pseudo.rsm import sample_means
 
 
 class FedBR(Method):
-    """Balance the classifier on pseudo-data; pull its features to the global ones, away from local
-    ones.
-    """
+    """Balance the classifier on pseudo-data; pull their features to global ones, away from local."""
 
     name: ClassVar[str] = "fedbr"
     paper: ClassVar[str] = (
@@ -66,32 +64,33 @@ class FedBR(Method):
         return self.pseudo == "mixture" and self.mix > 0
 
     @property
+    def neutral(self) -> bool:
+        return not (self._balances or self._contrasts)
+
+    @property
     def sharing(self) -> Sharing:
-        return self.refresh if self._balances or self._contrasts else "never"
+        return self.refresh
 
     @property
     def asks_clients(self) -> bool:
-        return self.pseudo == "rsm" and self.sharing != "never"
+        return self.pseudo == "rsm"
 
     def check(self, spec: Spec, sizes: Sequence[int]) -> None:
-        if self.sharing == "never":
-            return
-        if self.pseudo == "mixture" and spec.proxy is None:
+        if self.pseudo == "mixture":
+            if spec.proxy is None:
+                raise InputError(
+                    "fedbr.pseudo = 'mixture' needs public samples: data.proxy = 'photos' or "
+                    "'noise' (Python: proxy=)"
+                )
+            if len(torch.unique(spec.proxy, dim=0)) < self.mean_of:
+                raise InputError(
+                    f"fedbr.mean_of = {self.mean_of}: there are not so many distinct public samples"
+                )
+        elif max(sizes) < self.mean_of:
             raise InputError(
-                "fedbr.pseudo = 'mixture' needs public samples: data.proxy = 'photos' or 'noise' (Python: proxy=)"
-            )
-        if (
-            self.pseudo == "mixture"
-            and spec.proxy is not None
-            and len(torch.unique(spec.proxy, dim=0)) < self.mean_of
-        ):
-            raise InputError(
-                f"fedbr.mean_of = {self.mean_of}: there are not so many distinct public samples"
-            )
-        if self.pseudo == "rsm" and max(sizes) < self.mean_of:
-            raise InputError(
-                f"fedbr.mean_of = {self.mean_of}: no client has so many distinct samples (at most {max(sizes)}), and "
-                "a mean of fewer would reveal them; lower it, or set fedbr.pseudo = 'mixture'"
+                f"fedbr.mean_of = {self.mean_of}: no client has so many distinct samples (at most "
+                f"{max(sizes)}), and a mean of fewer would reveal them; lower it, or set "
+                "fedbr.pseudo = 'mixture'"
             )
 
     def extra_module(self, model: FedModel, spec: Spec) -> nn.Module | None:
@@ -127,10 +126,8 @@ class FedBR(Method):
         return own and step % self.lazy > 0
 
     def probe(self, ctx: ClientContext, batch: Batch) -> Tensor | None:
-        if (
-            batch.step % self.lazy or "x" not in ctx.shared
-        ):  # nobody could contribute so far: a round of FedAvg
-            return None
+        if batch.step % self.lazy or "x" not in ctx.shared:
+            return None  # it rests, or nobody could contribute so far: then this is FedAvg
         x, anchor = ctx.shared["x"], ctx.scratch.get("anchor")
         if self.per_step is not None and self.per_step < len(x):
             index = ctx.draw(lambda rng: rng.permutation(len(x))[: self.per_step])
@@ -152,11 +149,10 @@ class FedBR(Method):
         if self._balances:
             terms.append(self.lam * soft_cross_entropy(ctx.probed.logits, ctx.scratch["y"]))
         if self._contrasts:
-            terms.append(
-                self.mu
-                * self._contrast(ctx, ctx.probed.features, ctx.scratch["near"], out.features)
-            )
-        return self.lazy * sum(terms[1:], terms[0])
+            near = ctx.scratch["near"]
+            term = self._contrast(ctx, ctx.probed.features, near, out.features)
+            terms.append(self.mu * term)
+        return self.lazy * sum(terms[1:], terms[0]) if terms else None
 
     def _contrast(
         self, ctx: ClientContext, pseudo: Tensor, anchor: Tensor, local: Tensor
@@ -179,8 +175,9 @@ class FedBR(Method):
         return self._l_con(pseudo, local, self._shown(ctx, anchor, near).detach())
 
     def _shown(self, ctx: ClientContext, anchor: Tensor, near: Tensor) -> Tensor:
-        """Return P_theta(phi_g) at the present theta; keep it, with its way back, as long as
-        neither changes.
+        """Return P_theta(phi_g) at the present theta.
+
+        Keep it, with its way back, as long as neither changes.
         """
         stays = anchor is ctx.scratch.get("anchor")
         if stays and "shown" in ctx.scratch:  # there is no max step
@@ -192,7 +189,8 @@ class FedBR(Method):
         return shown
 
     def _l_con(self, pseudo: Tensor, local: Tensor, near: Tensor) -> Tensor:
-        """-log(f1 / (f1 + f2)) with f1 = exp(tau1 sim(p, g)), f2 = exp(tau2 sim(p, l)), in its
-        stable form.
+        """-log(f1 / (f1 + f2)) with f1 = exp(tau1 sim(p, g)), f2 = exp(tau2 sim(p, l)).
+
+        In its stable form.
         """
         return contrast(pseudo, local, near, self.tau2, self.tau1).mean(dim=1)

@@ -14,8 +14,9 @@ from ..core.wire import State
 
 
 class FedCM(Method):
-    """Descend along alpha * gradient + (1 - alpha) * Delta, where Delta is the last round's mean
-    direction.
+    """Descend along alpha * gradient + (1 - alpha) * Delta.
+
+    Delta is the mean direction of the last round.
     """
 
     name: ClassVar[str] = "fedcm"
@@ -24,13 +25,11 @@ class FedCM(Method):
     alpha: float = Field(0.1, gt=0, le=1, description="share of the local gradient; 1: FedAvg")
 
     @property
-    def edits(self) -> bool:
-        return self.alpha < 1 or type(self).on_grad is not FedCM.on_grad
+    def neutral(self) -> bool:
+        return self.alpha == 1
 
     def init_server(self, model: FedModel, spec: Spec) -> State:
-        return (
-            {k: torch.zeros_like(p) for k, p in trained(model).items()} if self.alpha < 1 else {}
-        )  # Delta_0 = 0
+        return {k: torch.zeros_like(p) for k, p in trained(model).items()}  # Delta_0 = 0
 
     def broadcast(self, state: State) -> State:
         return state

@@ -22,10 +22,14 @@ class FedDecorr(Method):
 
     beta: float = Field(0.1, ge=0, description="weight of the penalty")
 
+    @property
+    def neutral(self) -> bool:
+        return self.beta == 0
+
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
         z = out.features
         count, dims = z.shape[1:]
-        if not self.beta or count == 1 or dims == 1:
+        if count == 1 or dims == 1:
             return None
         z = (z - z.mean(dim=1, keepdim=True)) / (z.var(dim=1, keepdim=True) + 1e-8).sqrt()
         correlation = (z.mT @ z).masked_fill(torch.eye(dims, dtype=torch.bool), 0)

@@ -1,6 +1,4 @@
-"""FedMix (Yoon et al., 2021): NaiveMix to first order, so that no mean has to pass through the
-model.
-"""
+"""FedMix (Yoon et al., 2021): NaiveMix to first order; no mean has to pass through the model."""
 
 from __future__ import annotations
 
@@ -20,22 +18,21 @@ class FedMix(NaiveMix):
 
     name: ClassVar[str] = "fedmix"
 
+    @property
+    def neutral(self) -> bool:
+        return self.lam == 0
+
     def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
-        if not self.lam:
-            return batch
         x, y = self.means(ctx, batch)
         ctx.scratch |= {
             "own_x": ((1 - self.lam) * batch.x).detach().requires_grad_(),
             "own_y": batch.y,
             "mean_x": x,
         }
-        # The cross-entropy with mixed labels is (1 - lam) l(y) + lam l(y_mean), the first two
-        # terms.
+        # With mixed labels the cross-entropy is (1 - lam) l(y) + lam l(y_mean): the first two terms.
         return replace(batch, x=ctx.scratch["own_x"], y=(1 - self.lam) * batch.y + self.lam * y)
 
-    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
-        if not self.lam:
-            return None
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor:
         # Methods listed later may have mixed the batch: then only its labels fit. They differ by
         # O(lam^2) in the term.
         y = ctx.scratch["own_y"] if batch.x is ctx.scratch["own_x"] else batch.y

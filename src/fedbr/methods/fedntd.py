@@ -1,6 +1,4 @@
-"""FedNTD (Lee et al., 2022): keep what the global model knows of the classes that are not the true
-one.
-"""
+"""FedNTD (Lee et al., 2022): keep what the global model knows of the classes that are not true."""
 
 from __future__ import annotations
 
@@ -28,9 +26,11 @@ class FedNTD(Method):
     )
     tau: float = Field(1.0, gt=0, description="temperature")
 
-    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
-        if not self.beta:
-            return None
+    @property
+    def neutral(self) -> bool:
+        return self.beta == 0
+
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor:
         teacher = ctx.model.frozen(ctx.global_params, batch.x).logits
         true = batch.y.argmax(dim=-1, keepdim=True)
         student, teacher = (_not_true(logits, true) / self.tau for logits in (out.logits, teacher))

@@ -23,8 +23,8 @@ class FedProx(Method):
     )
 
     @property
-    def edits(self) -> bool:
-        return self.mu > 0 or type(self).on_grad is not FedProx.on_grad
+    def neutral(self) -> bool:
+        return self.mu == 0
 
     def on_grad(self, ctx: ClientContext, params: State) -> None:
         for key, p in params.items():

@@ -25,27 +25,26 @@ class GroupDRO(Method):
 
     eta: float = Field(0.01, ge=0, description="how fast the weights follow the losses; 0: FedAvg")
 
+    @property
+    def neutral(self) -> bool:
+        return self.eta == 0
+
     def init_server(self, model: FedModel, spec: Spec) -> State:
-        return (
-            {"log_q": torch.zeros(spec.num_clients, dtype=torch.float64)} if self.eta else {}
-        )  # q = 1
+        return {"log_q": torch.zeros(spec.num_clients, dtype=torch.float64)}  # q = 1
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
-        if self.eta:
-            seen = soft_cross_entropy(out.logits.detach(), batch.y) / ctx.spec.local_steps
-            ctx.scratch["loss"] = ctx.scratch["loss"] + seen if batch.step else seen
+        seen = soft_cross_entropy(out.logits.detach(), batch.y) / ctx.spec.local_steps
+        ctx.scratch["loss"] = ctx.scratch["loss"] + seen if batch.step else seen
         return None
 
     def finish(self, ctx: ClientContext) -> State:
-        return {"loss": ctx.scratch["loss"]} if self.eta else {}
+        return {"loss": ctx.scratch["loss"]}
 
-    def weigh(self, state: State, replies: Sequence[Reply]) -> Tensor | None:
-        if not self.eta:
-            return None
+    def weigh(self, state: State, replies: Sequence[Reply]) -> Tensor:
         return torch.stack([self._log_q(state, reply) for reply in replies]).softmax(dim=0)
 
     def update_server(self, state: State, ctx: ServerContext) -> None:
-        for reply in ctx.replies if self.eta else ():
+        for reply in ctx.replies:
             state["log_q"][reply.client] = self._log_q(state, reply)
 
     def _log_q(self, state: State, reply: Reply) -> Tensor:

@@ -18,9 +18,11 @@ class Mixup(Method):
 
     alpha: float = Field(0.2, ge=0, description="shares come from Beta(alpha, alpha); 0: no mixing")
 
+    @property
+    def neutral(self) -> bool:
+        return self.alpha == 0
+
     def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
-        if not self.alpha:
-            return batch
         share = ctx.draw(lambda rng: rng.beta(self.alpha, self.alpha))  # one per client and step
         other = ctx.draw(lambda rng: rng.permutation(batch.x.shape[1]))
         x, y = (

@@ -19,9 +19,7 @@ SEEN = "seen"  # whether there is a previous model: beside its weights in a clie
 
 
 class Moon(Method):
-    """Contrast each sample's features with those of the global model and of the client's previous
-    model.
-    """
+    """Contrast a sample's features with those of the global and of the client's previous model."""
 
     name: ClassVar[str] = "moon"
     paper: ClassVar[str] = "Li, He, Song. Model-Contrastive Federated Learning, CVPR 2021"
@@ -34,14 +32,18 @@ class Moon(Method):
     hidden: int = Field(256, ge=1, description="width of the projection")
     width: int = Field(128, ge=1, description="outputs of the projection, the new features")
 
+    @property
+    def neutral(self) -> bool:
+        return self.weight == 0
+
     def rebuild(self, model: FedModel, spec: Spec) -> FedModel:
-        if not self.weight or not self.head:
+        if not self.head:
             return model
         old = model.classifier
         if not isinstance(old, nn.Linear) or not old.weight.requires_grad:
             raise InputError(
-                "moon.head = True: puts a new linear classifier on its projection, but yours is not linear or does not "
-                "train; set moon.head = False"
+                "moon.head = True: puts a new linear classifier on its projection, but yours is "
+                "not linear or does not train; set moon.head = False"
             )
         layers = (
             nn.Linear(model.num_features, self.hidden),
@@ -54,10 +56,10 @@ class Moon(Method):
         )
 
     def init_client(self, model: FedModel) -> State:
-        return {SEEN: torch.tensor(False), **_own(model.weights())} if self.weight else {}
+        return {SEEN: torch.tensor(False), **_own(model.weights())}
 
     def begin(self, ctx: ClientContext) -> None:
-        if self.weight and ctx.state[SEEN].any():
+        if ctx.state[SEEN].any():
             ctx.scratch["weight"] = self.weight * ctx.state[SEEN].to(ctx.spec.dtype)
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
@@ -70,8 +72,8 @@ class Moon(Method):
         ).mean(dim=1)
 
     def finish(self, ctx: ClientContext) -> State:
-        if self.weight:
-            ctx.state.update({SEEN: torch.ones_like(ctx.state[SEEN]), **_own(ctx.model.snapshot())})
+        seen = torch.ones_like(ctx.state[SEEN])
+        ctx.state.update({SEEN: seen, **_own(ctx.model.snapshot())})
         return {}
 
 

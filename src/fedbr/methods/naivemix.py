@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ..core.method import Batch, ClientContext, Method, Sharing
+from ..core.method import Batch, ClientContext, Method
 from ..core.spec import Spec
 from ..core.wire import State
 from ..util.errors import InputError
@@ -35,14 +35,14 @@ class NaiveMix(Method):
     size: int | None = Field(None, ge=1, description="means in all; default: a batch")
 
     @property
-    def sharing(self) -> Sharing:
-        return "once" if self.lam else "never"
+    def neutral(self) -> bool:
+        return self.lam == 0
 
     def check(self, spec: Spec, sizes: Sequence[int]) -> None:
-        if self.lam and max(sizes) < self.mean_of:
+        if max(sizes) < self.mean_of:
             raise InputError(
-                f"{self.name}.mean_of = {self.mean_of}: no client has so many distinct samples (at most {max(sizes)}), "
-                "and a mean of fewer would reveal them; lower it"
+                f"{self.name}.mean_of = {self.mean_of}: no client has so many distinct samples (at "
+                f"most {max(sizes)}), and a mean of fewer would reveal them; lower it"
             )
 
     def contribute(self, x: Tensor, y: Tensor, spec: Spec, rng: np.random.Generator) -> State:
@@ -61,8 +61,6 @@ class NaiveMix(Method):
         return {key: values[kept] for key, values in pool.items()}
 
     def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
-        if not self.lam:
-            return batch
         x, y = self.means(ctx, batch)
         return replace(
             batch,

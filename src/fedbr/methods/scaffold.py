@@ -13,8 +13,9 @@ from ..core.wire import State
 
 
 class SCAFFOLD(Method):
-    """Add c - c_i to every gradient: c_i estimates the client's own mean gradient, c that of all
-    clients.
+    """Add c - c_i to every gradient.
+
+    c_i estimates the client's own mean gradient, c that of all clients.
     """
 
     name: ClassVar[str] = "scaffold"
@@ -30,9 +31,8 @@ class SCAFFOLD(Method):
         return state
 
     def begin(self, ctx: ClientContext) -> None:
-        ctx.scratch |= {
-            key: c - ctx.state[key] for key, c in ctx.received.items()
-        }  # constant within the round
+        # Constant within the round.
+        ctx.scratch |= {key: c - ctx.state[key] for key, c in ctx.received.items()}
 
     def on_grad(self, ctx: ClientContext, params: State) -> None:
         for key, correction in ctx.scratch.items():
@@ -48,8 +48,7 @@ class SCAFFOLD(Method):
         return change
 
     def update_server(self, state: State, ctx: ServerContext) -> None:
-        # c+ = c + |S|/N * mean of the changes of those who took part, in the mean that the models
-        # have too
+        # c+ = c + |S|/N * the mean of the changes of those who took part, weighted as their models are
         share = len(ctx.replies) / ctx.spec.num_clients
         for weight, reply in zip(ctx.weights, ctx.replies, strict=True):
             for key, change in reply.payload[self.name].items():

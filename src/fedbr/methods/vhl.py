@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ..core.method import Batch, ClientContext, Method, Sharing, soft_cross_entropy
+from ..core.method import Batch, ClientContext, Method, soft_cross_entropy
 from ..core.model import Output
 from ..core.spec import Spec
 from ..core.wire import State
@@ -19,9 +19,7 @@ from .pseudo.virtual import virtual_samples
 
 
 class VHL(Method):
-    """Learn virtual samples too, and draw the features of a class to the virtual ones of that
-    class.
-    """
+    """Learn virtual samples too, and draw the features of each class to those of its virtual ones."""
 
     name: ClassVar[str] = "vhl"
     paper: ClassVar[str] = "Tang et al. Virtual Homogeneity Learning, ICML 2022"
@@ -38,25 +36,22 @@ class VHL(Method):
     )
 
     @property
-    def sharing(self) -> Sharing:
-        return "once" if self.alpha or self.align or self.contrast else "never"
+    def neutral(self) -> bool:
+        return self.alpha == self.align == self.contrast == 0
 
     def share(self, contributions: Sequence[State], spec: Spec, rng: np.random.Generator) -> State:
         x, y = virtual_samples(self.size, spec.num_classes, spec.shape, rng)
         return {"x": x.to(spec.dtype), "y": y}
 
-    def probe(self, ctx: ClientContext, batch: Batch) -> Tensor | None:
-        if self.sharing == "never":
-            return None
+    def probe(self, ctx: ClientContext, batch: Batch) -> Tensor:
         index = ctx.draw(
             lambda rng: rng.integers(self.size, size=self.per_step or batch.x.shape[1])
         )
         ctx.scratch["y"] = ctx.shared["y"][index]
         return ctx.shared["x"][index]
 
-    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
-        if ctx.probed is None:
-            return None
+    def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor:
+        assert ctx.probed is not None
         virtual, y = ctx.probed.features, ctx.scratch["y"]
         together = torch.cat([out.features, virtual.detach()], dim=1)
         return (

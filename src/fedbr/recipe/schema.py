@@ -24,6 +24,7 @@ from pydantic import (
 from .. import methods as method_table
 from .. import models as model_table
 from ..core.method import Method, check_methods
+from ..core.optim import OPTIMIZERS
 from ..data import DATASETS, PARTITIONS, DataOptions
 from ..data.partition import CLIENTS
 from ..util.errors import InputError, unknown
@@ -134,10 +135,12 @@ class TrainConfig(Section):
     batch_size: int = Field(
         32, ge=1, le=10**5, description="samples in a step, drawn with replacement"
     )
-    lr: float = Field(0.01, gt=0, description="learning rate of the clients' SGD")
+    optimizer: str = Field("sgd", description="of the clients")
+    lr: float = Field(0.01, gt=0, description="learning rate of the clients' optimizer")
     momentum: float = Field(
         0.0, ge=0, lt=1, description="within a round; the optimiser is fresh in each"
     )
+    nesterov: bool = Field(False, description="whether the momentum is Nesterov's")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
     clients_per_round: int | None = Field(
         None, ge=1, description="drawn anew each round; default: all"
@@ -164,6 +167,14 @@ class TrainConfig(Section):
     amp: bool = Field(
         False, description="compute in bfloat16 where that is safe; weights stay as they are"
     )
+
+    @model_validator(mode="after")
+    def _validate_optimizer(self) -> Self:
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown("train.optimizer", self.optimizer, OPTIMIZERS)
+        if self.nesterov and not self.momentum:
+            raise InputError("train.nesterov = true: expected train.momentum above 0")
+        return self
 
     @model_validator(mode="after")
     def _validate_seeds(self) -> Self:

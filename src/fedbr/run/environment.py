@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-from ..core.fast import product
-
 
 def environment() -> dict[str, Any]:
     """Return what a result may depend on beside the recipe."""
@@ -23,7 +21,6 @@ def environment() -> dict[str, Any]:
         "scikit-learn",
         "safetensors",
         "pydantic",
-        "scipy-openblas64",
     )
     return {
         "python": platform.python_version(),
@@ -36,7 +33,6 @@ def environment() -> dict[str, Any]:
             torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())
         ],  # in use: run.json
         "torch_capability": torch.backends.cpu.get_cpu_capability(),
-        "products": product.maker(),  # of matrices, for several clients of a model with linear layers
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from .. import data
 from ..core.census import Clients
-from ..core.method import Method
+from ..core.method import Method, without_neutral
 from ..core.setup import Setup
 from ..data import DataOptions, Federation
 from ..recipe.schema import Recipe, Variant
@@ -97,7 +97,11 @@ class PlannedRun:
         """Return those of the methods without which the model cannot be built again."""
         methods = self.experiment.source.methods(self.variant)
         built = zip(self.variant.methods, methods, strict=True)
-        return [table for table, method in built if type(method).rebuild is not Method.rebuild]
+        return [
+            table
+            for table, method in built
+            if without_neutral([method]) and type(method).rebuild is not Method.rebuild
+        ]
 
     @property
     def title(self) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 import torch.multiprocessing as mp
 
-from ..core.fast import product
 from ..core.records import RoundRecord
 from ..util.errors import InputError, RunError
 from ..util.processes import end_with_parent, keep_memory, usable_cores
@@ -78,7 +77,7 @@ class Processes:
         for i in range(len(self._all), min(count, self.count)):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, product.maker()), name=f"fedbr-run-{i}", daemon=True
+                target=_serve, args=(theirs,), name=f"fedbr-run-{i}", daemon=True
             )
             process.start()
             theirs.close()
@@ -120,12 +119,11 @@ class _Told(Watcher):
         self.connection.send(("round", record))
 
 
-def _serve(connection: Connection, products: str) -> None:
+def _serve(connection: Connection) -> None:
     from .engines import OneByOne, Work  # which uses this module
     from .runner import store_of
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    product.follow(products)
     # Nobody but the parent may write to its folders, so we end when it does.
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(1)

@@ -17,7 +17,7 @@ from ..core import device as devices
 from ..core.census import Clients
 from ..core.evaluation import TestPlan
 from ..core.fast.blocks import has_batch_norm, joins
-from ..core.method import Method, check_methods, forgets_its_term
+from ..core.method import Method, check_methods, forgets_its_term, without_neutral
 from ..core.model import FedModel
 from ..core.rng import torch_stream
 from ..core.samples import TrainData
@@ -42,6 +42,7 @@ def assemble(
 ) -> Setup:
     """Put the parts of a run together and check that they fit."""
     check_methods(methods)
+    methods = without_neutral(methods)
     census, dtype = clients.census, getattr(torch, train.dtype)
     count = census.num_clients
     if (train.clients_per_round or 0) > count:
@@ -64,14 +65,22 @@ def assemble(
         amp=train.amp,
         proxy=None if clients.proxy is None else clients.proxy.see(slice(None), dtype),
         **train.model_dump(
-            include={"local_steps", "batch_size", "lr", "momentum", "weight_decay", "aggregate"}
+            include={
+                "local_steps",
+                "batch_size",
+                "optimizer",
+                "lr",
+                "momentum",
+                "nesterov",
+                "weight_decay",
+                "aggregate",
+            }
         ),
     )
     for method in methods:
         method.check(spec, census.distinct)
-    for (
-        method
-    ) in methods:  # in a stream of its own, so that the model starts the same for all variants
+    for method in methods:
+        # In a stream of its own, so that the model starts the same for all variants.
         with torch_stream(seed, "model", method.name, "rebuild"):
             model = method.rebuild(model, spec)
     for method in methods:

@@ -13,10 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import fedbr
 from fedbr import models
-from fedbr.core.client import SGD, blocks
+from fedbr.core.client import blocks
 from fedbr.core.fast.blocks import choose, step_cost
 from fedbr.core.spec import Spec
-from fedbr.core.wire import Task
 
 
 def spec(shape: tuple[int, ...], clients: int = 10, batch: int = 32, **more: Any) -> Spec:
@@ -87,38 +86,6 @@ def test_a_model_that_cannot_is_said_to_in_words() -> None:
         assert choose(model, spec((6,)), "auto") == 1
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_the_step_is_that_of_torchs_sgd_to_the_bit(momentum: float, weight_decay: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    theirs = [
-        torch.randn(shape, generator=generator, requires_grad=True) for shape in ((5, 3), (4,))
-    ]
-    ours = [p.detach().clone().requires_grad_() for p in theirs]
-    torchs = torch.optim.SGD(
-        theirs, lr=0.1, momentum=momentum, weight_decay=weight_decay, foreach=True
-    )
-    own = SGD(ours, spec((1,), momentum=momentum, weight_decay=weight_decay), edited=True)
-    assert own.seed == 1
-    for _ in range(6):
-        grads = [torch.randn(p.shape, generator=generator) for p in theirs]
-        for p, g in zip(theirs, grads, strict=True):
-            p.grad = g.clone()
-        torchs.step()
-        own.step(grads)
-        assert all(map(torch.equal, theirs, ours))
-
-
-def test_a_plain_step_adds_what_the_seed_has_scaled() -> None:
-    weights = [torch.tensor([1.0, 2.0])]
-    plain = SGD(weights, spec((1,)))
-    plain.add([plain.seed * torch.tensor([10.0, -20.0])], [])
-    plain.add([None], [])
-    assert weights[0].tolist() == [1 - 0.1 * 10, 2 + 0.1 * 20]
-    others = [{"momentum": 0.9}, {"weight_decay": 0.1}, {"amp": True}]
-    assert [SGD(weights, spec((1,), **more)).seed for more in others] == [1, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("clients", "size", "sizes"),
     [
@@ -132,13 +99,11 @@ def test_a_plain_step_adds_what_the_seed_has_scaled() -> None:
 )
 def test_blocks_share_the_clients_evenly(clients: int, size: int, sizes: list[int]) -> None:
     """Nobody is left over to train alone, which would cost more than a share; order is kept."""
-    tasks = [Task("train", client, 1) for client in range(clients)]
-    found = blocks(tasks, [{} for _ in tasks], size)
-    assert [len(group) for group in found] == sizes
-    assert [i for group in found for i in group] == list(range(clients))
+    groups = blocks([{} for _ in range(clients)], size)
+    assert [len(group) for group in groups] == sizes
+    assert [i for group in groups for i in group] == list(range(clients))
 
 
 def test_only_clients_with_the_same_memory_train_together() -> None:
-    tasks = [Task("train", client, 1) for client in range(6)]
     states = [{"m": {"w": torch.zeros(2 + client % 2)}} for client in range(6)]
-    assert blocks(tasks, states, 2) == [[0], [2, 4], [1], [3, 5]]
+    assert blocks(states, 2) == [[0], [2, 4], [1], [3, 5]]

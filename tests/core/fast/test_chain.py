@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import fedbr
-from fedbr.core.client import SGD, _whole
+from fedbr.core.fast import Block
 from fedbr.core.fast.chain import Chain
 from fedbr.core.fast.selfcheck import obstacle
 from fedbr.core.method import Batch, ClientContext, soft_cross_entropy
-from fedbr.core.model import Block, FedModel, Output
-from fedbr.core.spec import Spec
+from fedbr.core.model import FedModel, Output
 
 
 def clients_at_once(model: FedModel, size: int = 3, dims: int = 1) -> Block:
@@ -86,12 +85,13 @@ def test_output_and_gradient_are_those_of_client_after_client(
             loss(logits), weights, torch.full((3,), -0.3), retain_graph=True
         )
         torch.testing.assert_close(found, wanted)
-        grads, heard = local.gradient(loss(local(x).logits), "model", -0.3)
+        grads, _ = local._derive(loss(local(x).logits), "model", -0.3)
         assert grads == [None] * len(weights)  # the chains have it all
-        torch.testing.assert_close(_whole(weights, grads, heard), list(wanted))
+        written = local.gradient(loss(local(x).logits)).tensors()
+        torch.testing.assert_close([-0.3 * g for g in written], list(wanted))
         moved = [(w + g).detach() for w, g in zip(weights, wanted, strict=True)]
         stay = [w.detach().clone() for w in weights]
-        SGD(weights, spec).add(grads, heard)
+        local.gradient(loss(local(x).logits)).add(-0.3)
         torch.testing.assert_close([w.detach() for w in weights], moved)
         with torch.no_grad():
             torch._foreach_copy_(weights, stay)
@@ -99,42 +99,37 @@ def test_output_and_gradient_are_those_of_client_after_client(
     assert torch.equal(x, before)
 
 
-spec = Spec((12,), 4, 3, 3, local_steps=1, batch_size=8, lr=0.3)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("count", [1, 7, 50, 64, 300])
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("shape", [(), (3, 2, 2)])
-@pytest.mark.parametrize("seed", [1.0, -0.03])
+@pytest.mark.parametrize("scale", [1.0, -0.03])
 def test_the_cross_entropy_without_autograd_has_autograds_bits(
-    dtype: torch.dtype, count: int, sizes: tuple[int, ...], shape: tuple[int, ...], seed: float
+    dtype: torch.dtype, count: int, sizes: tuple[int, ...], shape: tuple[int, ...], scale: float
 ) -> None:
     torch.manual_seed(0)
     local = clients_at_once(mlp(*sizes, shape=shape).to(dtype), dims=len(shape) or 1)
     weights = list(local.groups["model"].values())
     x, y = samples(count, sizes, shape, dtype)
     before = x.clone(), y.clone()
-    loss = soft_cross_entropy(local(x).logits, y)
-    grads, heard = local.gradient(loss, "model", seed)
-    expected = _whole(weights, grads, heard)
-    known = local.as_chain()
-    assert known is not None
-    cross_entropy, found = known.cross_entropy(x, y, seed)
-    assert torch.equal(cross_entropy, loss)
-    assert all(map(torch.equal, known.gradient(found), expected))
-    known.add(found)
-    written = [w.detach().clone() for w in weights]
-    with torch.no_grad():
-        torch._foreach_sub_(weights, weights)
-        for w, start in zip(
-            weights,
-            clients_at_once(local.module, dims=local.sample_dims).groups["model"].values(),
-            strict=True,
-        ):
-            w += start
-    SGD(weights, spec).add(grads, heard)
-    assert all(map(torch.equal, weights, written))
+    start = [w.detach().clone() for w in weights]
+    losses, moved = [], []
+    for looked_at in (True, False):
+        with torch.no_grad():
+            torch._foreach_copy_(weights, start)
+        outputs = local.forward(x, looked_at=looked_at)
+        assert (outputs.seen is None) is not looked_at
+        loss = local.cross_entropy(outputs, y)
+        losses.append(loss.detach().clone())
+        local.gradient(loss).add(scale)
+        moved.append([w.detach().clone() for w in weights])
+    assert torch.equal(*losses)
+    assert all(map(torch.equal, *moved))
+    written = []
+    for looked_at in (True, False):
+        loss = local.cross_entropy(local.forward(x, looked_at=looked_at), y)
+        written.append(local.gradient(loss).tensors())
+    assert all(map(torch.equal, *written))
     assert torch.equal(x, before[0])
     assert torch.equal(y, before[1])
 
@@ -156,22 +151,25 @@ def test_a_loss_may_use_weights_directly_and_run_the_model_twice() -> None:
         return (run(x).square() + run(other).exp()).sum(dim=(1, 2)) + direct
 
     wanted = torch.autograd.grad(loss(lambda z: by_hand(local, z)), weights, torch.full((3,), 2.0))
-    grads, heard = local.gradient(loss(lambda z: local(z).logits), "model", 2.0)
+    grads, _ = local._derive(loss(lambda z: local(z).logits), "model", 2.0)
     assert [g is None for g in grads] == [False, False, True, True]
-    torch.testing.assert_close(_whole(weights, grads, heard), list(wanted))
+    written = local.gradient(loss(lambda z: local(z).logits)).tensors()
+    torch.testing.assert_close([2.0 * g for g in written], list(wanted))
     moved = [(w + g).detach() for w, g in zip(weights, wanted, strict=True)]
-    SGD(weights, spec).add(grads, heard)
+    local.gradient(loss(lambda z: local(z).logits)).add(2.0)
     torch.testing.assert_close([w.detach() for w in weights], moved)
 
 
 def test_what_no_loss_uses_stays() -> None:
     local = clients_at_once(mlp(12, 5, 4))
     weights = list(local.groups["model"].values())
-    grads, heard = local.gradient(
-        local(torch.randn(3, 2, 12)).features.sum(dim=(1, 2)), "model", 1.0
-    )
-    whole = _whole(weights, grads, heard)
+    loss = local(torch.randn(3, 2, 12)).features.sum(dim=(1, 2))
+    whole = local.gradient(loss).tensors()
     assert [bool(g.any()) for g in whole] == [True, True, False, False]
+    before = [w.detach().clone() for w in weights]
+    local.gradient(local(torch.randn(3, 2, 12)).features.sum(dim=(1, 2))).add(-0.1)
+    stays = [torch.equal(w, old) for w, old in zip(weights, before, strict=True)]
+    assert stays == [False, False, True, True]
 
 
 def test_the_gradient_of_a_group_costs_no_other_group_anything(
@@ -180,17 +178,17 @@ def test_the_gradient_of_a_group_costs_no_other_group_anything(
     torch.manual_seed(0)
     written, gradient = list[int](), Chain.gradient
     monkeypatch.setattr(
-        Chain, "gradient", lambda chain, found: written.append(1) or gradient(chain, found)
+        Chain, "gradient", lambda chain, factors: written.append(1) or gradient(chain, factors)
     )
     local = projector()
     x = torch.randn(3, 8, 12, dtype=torch.float64)
     shown = local.extra("more", local(x).features)
     for group, length in (("model", 1), ("more", 2)):  # the classifier is not on the way
-        grads, heard = local.gradient(shown.square().sum(dim=(1, 2)), group, 1.0)
-        assert [len(chain.layers) for chain, _ in heard] == [length]
+        grads, deferred = local._derive(shown.square().sum(dim=(1, 2)), group, 1.0)
+        assert [len(chain.layers) for chain, _ in deferred] == [length]
         assert set(grads) == {None}
         shown = local.extra("more", local(x).features)
-    assert all(chain.heard is None for _, chain in local.chains)
+    assert all(chain.deferred is None for _, chain in local.chains)
     assert not written
     # Whoever asks autograd directly gets an answer, too.
     assert all(
@@ -199,11 +197,11 @@ def test_the_gradient_of_a_group_costs_no_other_group_anything(
     assert written
 
 
-def test_a_failure_leaves_no_ears_behind() -> None:
+def test_after_a_failure_nothing_is_deferred() -> None:
     local = clients_at_once(mlp(12, 5, 4))
     with pytest.raises(RuntimeError, match="grad"):
-        local.gradient(torch.zeros(3), "model", 1.0)
-    assert all(chain.heard is None for _, chain in local.chains)
+        local.gradient(torch.zeros(3)).tensors()
+    assert all(chain.deferred is None for _, chain in local.chains)
 
 
 def test_the_gradient_has_a_gradient() -> None:
@@ -229,11 +227,11 @@ def test_the_gradient_has_a_gradient() -> None:
 def test_weights_that_changed_in_between_are_noticed() -> None:
     local = projector()
     loss = local.extra("more", torch.randn(3, 4, 5, dtype=torch.float64)).sum(dim=(1, 2))
-    grads, heard = local.gradient(loss.clone(), "more", 1.0)
+    earlier = local.gradient(loss, "more")
     loss = local.extra("more", torch.randn(3, 4, 5, dtype=torch.float64)).sum(dim=(1, 2))
-    SGD(list(local.groups["more"].values()), spec).add(grads, heard)
+    earlier.add(-0.3)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        local.gradient(loss, "more", 1.0)
+        local.gradient(loss, "more").tensors()
 
 
 @pytest.mark.parametrize(
@@ -260,8 +258,8 @@ def test_mixed_precision_is_left_to_autograd() -> None:
         out = local.extra("more", torch.randn(3, 4, 5))
     assert out.dtype == torch.float16
     assert "_Apply" not in str(out.grad_fn.next_functions)  # type: ignore[union-attr]
-    grads, heard = local.gradient(out.float().sum(dim=(1, 2)), "more", 1.0)
-    assert heard == []
+    grads, deferred = local._derive(out.float().sum(dim=(1, 2)), "more", 1.0)
+    assert deferred == []
     assert all(g is not None and g.dtype == torch.float32 for g in grads)
 
 

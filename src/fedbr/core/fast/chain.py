@@ -2,13 +2,14 @@
 is written out.
 
 Layer by layer, several clients of a small MLP would spend a fifth of a step in autograd's
-bookkeeping, in moving what could stay where it is, and in writing down a gradient only to add it to
-the weights.
+bookkeeping, in moving what could stay where it is, and in writing down a gradient only to add it
+to the weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -16,16 +17,15 @@ import torch
 from torch import Tensor
 
 from ..device import autocasts
-from .product import add_product, multiply
+from .matmul import add_product, multiply
 
 aten = torch.ops.aten
-Layer = tuple[
-    Tensor, Tensor, bool
-]  # weight [C, out, in], bias [C, out], and whether a ReLU follows
+# Weight [C, out, in], bias [C, out], and whether a ReLU follows.
+Layer = tuple[Tensor, Tensor, bool]
 # Of each layer what went in, [C, in, B], and the gradient of what came out, [C, out, B]: together
 # its gradient.
-Found = list[tuple[Tensor, Tensor]]
-Heard = Sequence[tuple["Chain", Found]]  # gradients that chains have found and not written down
+Factors = list[tuple[Tensor, Tensor]]
+Deferred = list[tuple["Chain", Factors]]  # gradients that are known and not written down
 
 
 class Chain:
@@ -34,9 +34,8 @@ class Chain:
     def __init__(self, layers: Sequence[Layer]) -> None:
         self.layers = list(layers)
         self.weights = [t for weight, bias, _ in layers for t in (weight, bias)]
-        self.heard: list[tuple[Chain, Found]] | None = (
-            None  # takes what is found, in place of a gradient for autograd
-        )
+        # Where factors go in place of a gradient for autograd; None: autograd gets the gradient.
+        self.deferred: Deferred | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Run [C, ..., in]."""
@@ -55,29 +54,25 @@ class Chain:
         return out.mT
 
     @torch.inference_mode()
-    def cross_entropy(self, x: Tensor, y: Tensor, seed: float) -> tuple[Tensor, Found]:
-        """Return the cross-entropy [C] and what gives ``seed`` times its gradient; x [C, B, ...], y
-        [C, B, K].
-        """
+    def cross_entropy(self, x: Tensor, y: Tensor) -> Trace:
+        """Compute the cross-entropy, and keep the way back; x [C, B, ...], y [C, B, K]."""
         passed = self._forward(x.flatten(2).mT)
         log_p = passed[-1].log_softmax(dim=-2)
         labels = y.mT.to(log_p.dtype).expand_as(log_p).contiguous()
-        cross_entropy = (log_p * labels).sum(dim=(-2, -1)) / -log_p.shape[-1]
-        share = labels * _quotient(seed, -log_p.shape[-1], log_p.dtype)
-        d = aten._log_softmax_backward_data(share, log_p, -2, log_p.dtype)
-        return cross_entropy, self._backward(passed, d, False)[0]
+        value = (log_p * labels).sum(dim=(-2, -1)) / -log_p.shape[-1]
+        return Trace(self, passed, log_p, labels, value)
 
     @torch.inference_mode()
-    def add(self, found: Found) -> None:
+    def add(self, factors: Factors) -> None:
         """Add the gradient, which itself takes no memory, to the weights."""
-        for (weight, bias, _), (a, d) in zip(self.layers, found, strict=True):
+        for (weight, bias, _), (a, d) in zip(self.layers, factors, strict=True):
             add_product(weight, d, a.mT)
             bias += d.sum(dim=2)
 
     @torch.no_grad()
-    def gradient(self, found: Found) -> list[Tensor]:
+    def gradient(self, factors: Factors) -> list[Tensor]:
         """Return the gradient of ``weights``."""
-        return [g for a, d in found for g in (multiply(d, a.mT), d.sum(dim=2))]
+        return [g for a, d in factors for g in (multiply(d, a.mT), d.sum(dim=2))]
 
     def _forward(self, x: Tensor) -> list[Tensor]:
         """Return what goes into each layer, and what leaves the last: [C, features, B]."""
@@ -89,21 +84,38 @@ class Chain:
 
     def _backward(
         self, passed: Sequence[Tensor], d: Tensor, whole: bool
-    ) -> tuple[Found, Tensor | None]:
-        """Return what is found on the way back from d, the gradient of the output; if asked, all
-        the way to x.
-        """
-        found: Found = []
+    ) -> tuple[Factors, Tensor | None]:
+        """Go back from d, the gradient of the output; with ``whole``, all the way to x."""
+        factors: Factors = []
         mine = False  # d belongs to whoever called
         for i in range(len(self.layers) - 1, -1, -1):
             weight, _, relu = self.layers[i]
             if relu:
                 out = d if mine else torch.empty_like(d)
                 d = aten.threshold_backward.grad_input(d, passed[i + 1], 0, grad_input=out)
-            found.append((passed[i], d))
+            factors.append((passed[i], d))
             if i or whole:
                 d, mine = multiply(weight.mT, d), True
-        return found[::-1], d if whole else None
+        return factors[::-1], d if whole else None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A cross-entropy, [C], and what its gradient is made of."""
+
+    chain: Chain
+    passed: list[Tensor]  # what went into each layer, and what left the last
+    log_p: Tensor
+    labels: Tensor
+    value: Tensor
+
+    @torch.inference_mode()
+    def backward(self, scale: float) -> Factors:
+        """Return what gives ``scale`` times the gradient."""
+        log_p = self.log_p
+        share = self.labels * _quotient(scale, -log_p.shape[-1], log_p.dtype)
+        d = aten._log_softmax_backward_data(share, log_p, -2, log_p.dtype)
+        return self.chain._backward(self.passed, d, False)[0]
 
 
 class _Apply(torch.autograd.Function):
@@ -125,11 +137,11 @@ class _Apply(torch.autograd.Function):
             out = _layer_by_layer(x, weights, chain.layers)
             slopes = torch.autograd.grad(out, again, grad.mT, create_graph=True)
             return None, *(slopes if x.requires_grad else (None, *slopes))
-        found, d = chain._backward([x.mT, *passed], grad, ctx.needs_input_grad[1])
-        if chain.heard is None:
-            grads: Sequence[Tensor | None] = chain.gradient(found)
+        factors, d = chain._backward([x.mT, *passed], grad, ctx.needs_input_grad[1])
+        if chain.deferred is None:
+            grads: Sequence[Tensor | None] = chain.gradient(factors)
         else:
-            chain.heard.append((chain, found))
+            chain.deferred.append((chain, factors))
             grads = [None] * len(weights)
         return None, None if d is None else d.mT, *grads
 
@@ -143,8 +155,8 @@ def _layer_by_layer(x: Tensor, weights: Sequence[Tensor], layers: Sequence[Layer
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Run [C, B, in], each client with its own weights."""
-    # Weights first: their gradient then lies in memory as they do (ten clients of an MLP: 0.73 of
-    # the time of a step).
+    # Weights first: their gradient then lies in memory as they do (ten clients of an MLP: 0.73
+    # of the time of a step).
     return torch.baddbmm(bias.unsqueeze(2), weight, x.mT).mT
 
 

@@ -1,6 +1,4 @@
-"""Mixture (the paper's equation 4): an RSM sample of public data, averaged with K samples of the
-client's own.
-"""
+"""Mixture (the paper's equation 4): a mean of public samples, mixed with the client's own."""
 
 from __future__ import annotations
 

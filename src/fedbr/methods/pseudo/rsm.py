@@ -1,6 +1,4 @@
-"""Random Sample Mean (the paper's Algorithm 2): the mean of M samples reveals no single one of
-them.
-"""
+"""Random Sample Mean (the paper's Algorithm 2): a mean of M samples reveals no single one."""
 
 from __future__ import annotations
 
@@ -14,11 +12,10 @@ from torch import Tensor
 def sample_means(
     x: Tensor, count: int, mean_of: int, rng: np.random.Generator, y: Tensor | None = None
 ) -> Tensor:
-    """Return ``count`` means of ``mean_of`` distinct samples each; none at all if there are too few
-    to hide in.
+    """Return ``count`` means of ``mean_of`` distinct samples each.
 
-    With classes ``y`` every mean takes its samples from the classes in turn, as evenly as they
-    last.
+    If there are too few to hide in, none at all. With classes ``y`` every mean takes its samples
+    from the classes in turn, as evenly as they last.
     """
     return means_of(x, groups(x, count, mean_of, rng, y))
 
@@ -45,16 +42,16 @@ def means_of(values: Tensor, chosen: Sequence[Tensor]) -> Tensor:
 
 
 def _distinct(x: Tensor, order: Iterable[int], count: int) -> list[int]:
-    """Pick the first samples that differ from each other in single precision: copies of one sample
-    hide nothing.
+    """Pick the first samples that differ from each other in single precision.
+
+    Copies of one sample hide nothing.
     """
     seen: dict[bytes, int] = {}
     for i in order:
         if len(seen) == count:
             break
-        seen.setdefault(
-            (x[i].float() + 0.0).numpy().tobytes(), int(i)
-        )  # + 0.0: -0.0 is no other pixel
+        pixels = (x[i].float() + 0.0).numpy().tobytes()  # + 0.0: -0.0 is no other pixel
+        seen.setdefault(pixels, int(i))
     return list(seen.values())
 
 

@@ -1,6 +1,4 @@
-"""Virtual data (for VHL): labelled samples of an untrained random generator, which know nothing of
-anybody's data.
-"""
+"""Virtual data (for VHL): labelled samples of a random generator, which has seen nobody's data."""
 
 from __future__ import annotations
 
