@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.up-to-date
+PARALLEL := -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all test-slow test-bench test-flower coverage check fmt bench traffic results clean
@@ -21,11 +22,11 @@ demo: setup ## train FedAvg and FedBR on ten heterogeneous clients (some minutes
 	$(BIN)/fedbr run digits --out runs/digits
 	$(BIN)/fedbr report runs/digits
 
-test: check ## lint, types and all quick tests
-	$(BIN)/python -m pytest
+test: check ## lint, types and all quick tests, on two cores
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-all: check ## all tests but the speed ratios: the slow ones and Flower's, too
-	$(BIN)/python -m pytest -m 'not bench'
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not bench'
 
 test-slow: setup ## proofs that take minutes
 	$(BIN)/python -m pytest -m slow
@@ -37,7 +38,7 @@ test-flower: setup ## a SuperLink and nodes as real processes: equality, faults,
 	$(BIN)/python -m pytest -m flower tests/flower
 
 coverage: setup ## quick tests, and which lines they do not reach
-	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term-missing:skip-covered
 
 check: setup ## lint and types
 	$(BIN)/ruff check .

@@ -102,7 +102,9 @@ def train(
     local_steps: int = 50,
     batch_size: int = 32,
     lr: float = 0.01,
+    optimizer: str = "sgd",
     momentum: float = 0.0,
+    nesterov: bool = False,
     weight_decay: float = 0.0,
     clients_per_round: int | None = None,
     aggregate: Literal["uniform", "samples"] = "uniform",
@@ -130,6 +132,7 @@ def train(
         model: a name of the table (with ``model_options`` such as ``width=0.25``), or a module of
             yours, which is copied and starts from the weights that it has.
         methods: act in the listed order; none is FedAvg.
+        optimizer: of the clients, as in ``fedbr.core.optim.OPTIMIZERS``.
         bias_every: rounds between tests of every client's own model (see ``Run.bias``).
         metrics: more metrics, by their names in ``fedbr list metrics`` or "package.module:Class".
         out: a result folder as ``fedbr run`` writes it, with a checkpoint after every round;
@@ -180,7 +183,9 @@ def compare(
     local_steps: int = 50,
     batch_size: int = 32,
     lr: float = 0.01,
+    optimizer: str = "sgd",
     momentum: float = 0.0,
+    nesterov: bool = False,
     weight_decay: float = 0.0,
     clients_per_round: int | None = None,
     aggregate: Literal["uniform", "samples"] = "uniform",
