@@ -42,7 +42,7 @@ def test_metrics_say_what_they_give_and_how_it_adds_up(capsys: pytest.CaptureFix
         "per run: accuracy.top5  mean of the 5 best",
         "per run: rounds_to  first round",
         "per run: accuracy.worst_top5  mean of",
-        "per run: bytes.up, bytes.down",
+        "per run: bytes.up  sum of bytes_up over the rounds",
         "adds up: right answers are counted at each site",
         "package.module:Class Yours: a subclass of fedbr.Metric",
     ):

@@ -45,15 +45,10 @@ class Moon(Method):
                 "moon.head = True: puts a new linear classifier on its projection, but yours is "
                 "not linear or does not train; set moon.head = False"
             )
-        layers = (
-            nn.Linear(model.num_features, self.hidden),
-            nn.ReLU(),
-            nn.Linear(self.hidden, self.width),
-        )
+        first, last = nn.Linear(model.num_features, self.hidden), nn.Linear(self.hidden, self.width)
         new = nn.Linear(self.width, model.num_classes, bias=old.bias is not None)
-        return FedModel(
-            nn.Sequential(model.encoder, nn.Sequential(*layers)), self.width, model.num_classes, new
-        )
+        encoder = nn.Sequential(model.encoder, nn.Sequential(first, nn.ReLU(), last))
+        return FedModel(encoder, self.width, model.num_classes, new)
 
     def init_client(self, model: FedModel) -> State:
         return {SEEN: torch.tensor(False), **_own(model.weights())}

@@ -37,12 +37,40 @@ def build_setup(recipe: Recipe, variant: Variant, clients: Clients, seed: int) -
     return assemble(model, variant.build(), clients, recipe.train, seed)
 
 
+# Keys of [train] that a method may read, too.
+SHARED_SETTINGS = {
+    "local_steps",
+    "batch_size",
+    "optimizer",
+    "lr",
+    "momentum",
+    "nesterov",
+    "weight_decay",
+    "aggregate",
+}
+
+
 def assemble(
     model: FedModel, methods: Sequence[Method], clients: Clients, train: TrainConfig, seed: int
 ) -> Setup:
-    """Put the parts of a run together and check that they fit."""
+    """Put the parts of a run together.
+
+    Raises InputError for what does not fit: methods with one another, with the clients or with the
+    model, and settings that this machine cannot serve.
+    """
     check_methods(methods)
     methods = without_neutral(methods)
+    spec = _spec(clients, train, seed)
+    for method in methods:
+        method.check(spec, clients.census.distinct)
+    model = _rebuild(model, methods, spec).to(spec.dtype)
+    models.check(model, spec.shape, spec.num_classes)
+    _warn(model, methods)
+    return Setup(methods, model, replace(spec, joint=joins(model, spec)))
+
+
+def _spec(clients: Clients, train: TrainConfig, seed: int) -> Spec:
+    """Collect the facts of a run that both sides know."""
     census, dtype = clients.census, getattr(torch, train.dtype)
     count = census.num_clients
     if (train.clients_per_round or 0) > count:
@@ -54,7 +82,7 @@ def assemble(
         raise InputError(
             f"train.amp = true: bfloat16 does not work on {device} here ({reason}); use false"
         )
-    spec = Spec(
+    return Spec(
         shape=census.shape,
         num_classes=census.num_classes,
         num_clients=count,
@@ -64,41 +92,39 @@ def assemble(
         device=device,
         amp=train.amp,
         proxy=None if clients.proxy is None else clients.proxy.see(slice(None), dtype),
-        **train.model_dump(
-            include={
-                "local_steps",
-                "batch_size",
-                "optimizer",
-                "lr",
-                "momentum",
-                "nesterov",
-                "weight_decay",
-                "aggregate",
-            }
-        ),
+        **train.model_dump(include=SHARED_SETTINGS),
     )
+
+
+def _rebuild(model: FedModel, methods: Sequence[Method], spec: Spec) -> FedModel:
+    """Let methods change the model and add their modules.
+
+    Each draws from a stream of its own, so that the model starts the same for all variants.
+    """
     for method in methods:
-        method.check(spec, census.distinct)
-    for method in methods:
-        # In a stream of its own, so that the model starts the same for all variants.
-        with torch_stream(seed, "model", method.name, "rebuild"):
+        with torch_stream(spec.seed, "model", method.name, "rebuild"):
             model = method.rebuild(model, spec)
     for method in methods:
-        with torch_stream(seed, "model", method.name):
-            if (extra := method.extra_module(model, spec)) is not None:
-                model.extras[method.name] = extra
-    model = model.to(dtype)
-    models.check(model, spec.shape, spec.num_classes)
-    for name in (type(m).__name__ for m in methods if forgets_its_term(m)):
-        said = f"methods: {name}.loss has no return, so it adds no term to the cross-entropy"
-        warnings.warn(said, RuntimeWarning, stacklevel=2)
+        with torch_stream(spec.seed, "model", method.name):
+            extra = method.extra_module(model, spec)
+        if extra is not None:
+            model.extras[method.name] = extra
+    return model
+
+
+def _warn(model: FedModel, methods: Sequence[Method]) -> None:
+    """Warn of what is allowed and is seldom meant."""
+    for method in methods:
+        if forgets_its_term(method):
+            name = type(method).__name__
+            said = f"methods: {name}.loss has no return, so it adds no term to the cross-entropy"
+            warnings.warn(said, RuntimeWarning, stacklevel=4)
     if has_batch_norm(model):
-        warnings.warn(
-            "the model has BatchNorm: its statistics are averaged over clients, which differ; GroupNorm is safer",
-            RuntimeWarning,
-            stacklevel=2,
+        said = (
+            "the model has BatchNorm: its statistics are averaged over clients, which differ; "
+            "GroupNorm is safer"
         )
-    return Setup(methods, model, replace(spec, joint=joins(model, spec)))
+        warnings.warn(said, RuntimeWarning, stacklevel=4)
 
 
 def connect(

@@ -127,11 +127,23 @@ def _obstacle(model: FedModel, spec: Spec) -> str | None:
         return "BatchNorm whose statistics are means over all batches"
     # Not on a line: of three such samples a norm makes the middle one zero, where a ReLU turns on
     # rounding.
-    x = torch.arange(3 * math.prod(spec.shape), dtype=spec.dtype).sin().view(3, *spec.shape)
-    with torch_stream(spec.seed, "cohort"):
+    numbers = torch.arange(3 * math.prod(spec.shape), dtype=spec.dtype)
+    reason = None
+    for x in (numbers.sin(), numbers.cos()):  # a ReLU that turns all the same does so only once
+        reason = _try(trial, x.view(3, *spec.shape), spec.seed)
+        if reason is None:
+            return None
+    return reason
+
+
+def _try(trial: FedModel, x: Tensor, seed: int) -> str | None:
+    """Try all parts of a model on some samples."""
+    with torch_stream(seed, "cohort"):
         if reason := obstacle(trial.encoder, x):
             return reason
         with torch.no_grad():
             features = trial.encoder(x)
-        parts = (trial.classifier, *trial.extras.values())
-        return next((reason for part in parts if (reason := obstacle(part, features))), None)
+        for part in (trial.classifier, *trial.extras.values()):
+            if reason := obstacle(part, features):
+                return reason
+    return None
