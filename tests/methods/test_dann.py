@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from second_world import (
+from in_package import (
+    assert_fedavg,
+    assert_same,
+    final,
+    run_with_added,
+)
+from torch import Tensor, nn
+from world import (
     CLASSES,
     FEATURES,
     IMAGE,
@@ -20,21 +27,16 @@ from second_world import (
     TOLERANCE,
     Clients,
     Weights,
-    assert_fedavg,
-    assert_same,
     batches,
     descend,
     distance,
     features,
     federate,
-    final,
     fresh_linears,
     plain_fedavg,
     plain_loss,
-    run_package,
     start_weights,
 )
-from torch import Tensor, nn
 
 import fedbr
 
@@ -119,7 +121,7 @@ def test_every_case_is_far_from_every_other() -> None:
 
 
 def test_the_final_model_has_no_discriminator() -> None:
-    run, added = run_package([fedbr.DANN()])
+    run, added = run_with_added([fedbr.DANN()])
     assert len(added) == 6
     assert [tuple(w.shape) for w in added[::2]] == [(256, FEATURES), (256, 256), (len(SIZES), 256)]
     assert len(final(run)) == 4
@@ -142,7 +144,9 @@ def test_other_methods_do_not_touch_the_discriminators_gradient(mode: str) -> No
     model's gradient.
     """
     dann = fedbr.DANN(**(DEFAULTS | {"mode": mode}))
-    ends = [run_package(methods, rounds=1, local_steps=1) for methods in ([dann], [dann, Halve()])]
+    ends = [
+        run_with_added(methods, rounds=1, local_steps=1) for methods in ([dann], [dann, Halve()])
+    ]
     (alone, one), (halved, two) = ends
     assert distance(one, two) == 0
     assert distance(final(alone), final(halved)) > 1e-3
@@ -210,7 +214,7 @@ def test_the_features_tell_less_about_the_client(mode: str, seed: int) -> None:
     losses, right = [], []
     for weight in (0.0, 1.0):
         method = fedbr.DANN(weight=weight, width=16, mode=mode)
-        run, _ = run_package([method], clients, open_model(), **settings)
+        run, _ = run_with_added([method], clients, open_model(), **settings)
         losses.append(best_discriminator_loss(run, clients))
         right += [float((run.model.predict(x) == y).double().mean()) for x, y in clients]
     assert losses[1] > 1.5 * losses[0]
@@ -224,7 +228,7 @@ def test_the_features_tell_less_about_the_client(mode: str, seed: int) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_without_weight_it_is_fedavg_to_the_bit(mode: str) -> None:
     assert_fedavg(fedbr.DANN(**(DEFAULTS | {"weight": 0.0, "mode": mode})))
-    run, _ = run_package([fedbr.DANN(weight=0.0)])
+    run, _ = run_with_added([fedbr.DANN(weight=0.0)])
     assert distance(plain_fedavg(), final(run)) < TOLERANCE
 
 

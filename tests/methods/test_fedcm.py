@@ -8,22 +8,24 @@ import itertools
 
 import pytest
 import torch
-from by_hand import (
+from in_package import (
+    Watch,
+    assert_modules_of_others_are_left_alone,
+    assert_same_bits,
+    final,
+    run_package,
+)
+from world import (
     SETTINGS,
     SIZES,
     TOLERANCE,
     FedAvg,
     Setting,
-    Watch,
     Weights,
-    assert_modules_of_others_are_left_alone,
-    assert_same_bits,
     cross_entropy,
     distance,
-    end,
     one_hot,
     predict,
-    run_package,
     start_weights,
     world,
 )
@@ -60,12 +62,12 @@ def test_final_weights_are_those_of_the_second_implementation(
     weights = FedCMByHand(setting, alpha).run()
     for clients_at_once in (1, 2):
         run = run_package([fedbr.FedCM(alpha=alpha)], setting, clients_at_once=clients_at_once)
-        assert distance(weights, end(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
+        assert distance(weights, final(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
 
 
 def test_the_default_alpha() -> None:
     assert (
-        distance(FedCMByHand(Setting(), 0.1).run(), end(run_package([fedbr.FedCM()], Setting())))
+        distance(FedCMByHand(Setting(), 0.1).run(), final(run_package([fedbr.FedCM()], Setting())))
         < TOLERANCE
     )
 

@@ -10,30 +10,32 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from second_world import (
+from in_package import (
+    assert_fedavg,
+    assert_same,
+    final,
+    run_with_added,
+    term,
+)
+from torch import Tensor, nn
+from world import (
     BATCH,
     CLASSES,
     IMAGE,
     INPUTS,
     TOLERANCE,
     Weights,
-    assert_fedavg,
-    assert_same,
     batches,
     descend,
     distance,
     features,
     federate,
-    final,
     one_hot,
     plain_fedavg,
     plain_loss,
-    run_package,
     start_weights,
-    term,
     world,
 )
-from torch import Tensor, nn
 
 import fedbr
 from fedbr.core.model import Output
@@ -160,7 +162,7 @@ def test_training_with_it_decorrelates() -> None:
     than FedAvg's.
     """
     ends = [
-        run_package([fedbr.FedDecorr(beta=b)], batch_size=16, rounds=8, local_steps=10)[0]
+        run_with_added([fedbr.FedDecorr(beta=b)], batch_size=16, rounds=8, local_steps=10)[0]
         for b in (0.0, 0.5)
     ]
     x = torch.cat([x for x, _ in world()])
@@ -181,14 +183,16 @@ def test_a_batch_of_one_has_no_term() -> None:
 def test_a_single_feature_has_no_pairs() -> None:
     torch.manual_seed(0)
     model = fedbr.FedModel(nn.Sequential(nn.Linear(INPUTS, 1), nn.Tanh()), 1, CLASSES).double()
-    fedavg, _ = run_package([], model=model)
-    run, _ = run_package([fedbr.FedDecorr()], model=model)
+    fedavg, _ = run_with_added([], model=model)
+    run, _ = run_with_added([fedbr.FedDecorr()], model=model)
     assert distance(final(fedavg), final(run)) < 1e-14
 
 
 def test_without_weight_it_is_fedavg_to_the_bit() -> None:
     assert_fedavg(fedbr.FedDecorr(beta=0.0))
-    assert distance(plain_fedavg(), final(run_package([fedbr.FedDecorr(beta=0.0)])[0])) < TOLERANCE
+    assert (
+        distance(plain_fedavg(), final(run_with_added([fedbr.FedDecorr(beta=0.0)])[0])) < TOLERANCE
+    )
 
 
 @pytest.mark.parametrize(("field", "value"), [("beta", -0.1), ("beta", float("nan")), ("tau", 1.0)])

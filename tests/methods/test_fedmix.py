@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from second_world import (
+from in_package import (
+    assert_fedavg,
+    assert_same,
+    final,
+    run_with_added,
+)
+from torch import Tensor
+from world import (
     BATCH,
     CLASSES,
     IMAGE,
@@ -22,8 +29,6 @@ from second_world import (
     TOLERANCE,
     Clients,
     Weights,
-    assert_fedavg,
-    assert_same,
     batches,
     classify,
     cross_entropy,
@@ -31,16 +36,13 @@ from second_world import (
     distance,
     features,
     federate,
-    final,
     one_hot,
     plain_fedavg,
     plain_loss,
-    run_package,
     softmax,
     start_weights,
     world,
 )
-from torch import Tensor
 
 import fedbr
 from fedbr.core.rng import stream
@@ -194,7 +196,7 @@ def alike(clients: int, n: int = 12) -> Clients:
 
 def one_step(name: str, lam: float, clients: int, batch: int, shape: tuple[int, ...]) -> Weights:
     method = make(name, lam=lam, mean_of=12)
-    run, _ = run_package(
+    run, _ = run_with_added(
         [method], alike(clients), shape=shape, rounds=1, local_steps=1, batch_size=batch
     )
     return final(run)
@@ -244,8 +246,8 @@ def test_the_losses_differ_in_the_second_order() -> None:
 def test_what_is_shared_is_sent_once(name: str) -> None:
     """Means go up before the first round only, and down to each client when it first takes part."""
     clients = world()[:2]
-    mixed, _ = run_package([make(name, **DEFAULTS)], clients)
-    plain, _ = run_package([], clients)
+    mixed, _ = run_with_added([make(name, **DEFAULTS)], clients)
+    plain, _ = run_with_added([], clients)
     (up, down), *later = [
         (a - c, b - d) for (a, b), (c, d) in zip(mixed.bytes, plain.bytes, strict=True)
     ]
@@ -258,7 +260,7 @@ def test_what_is_shared_is_sent_once(name: str) -> None:
 @both
 def test_without_weight_it_is_fedavg_to_the_bit(name: str) -> None:
     assert_fedavg(make(name, lam=0.0, mean_of=3))
-    run, _ = run_package([make(name, lam=0.0, mean_of=3)])
+    run, _ = run_with_added([make(name, lam=0.0, mean_of=3)])
     assert distance(plain_fedavg(), final(run)) < TOLERANCE
 
 
@@ -278,4 +280,4 @@ def test_bad_parameters_are_refused(name: str, field: str, value: Any) -> None:
 @both
 def test_means_of_more_than_anybody_has_are_refused(name: str) -> None:
     with pytest.raises(fedbr.InputError, match="mean_of"):
-        run_package([make(name, mean_of=max(SIZES) + 1)])
+        run_with_added([make(name, mean_of=max(SIZES) + 1)])

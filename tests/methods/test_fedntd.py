@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from second_world import (
+from in_package import (
+    assert_fedavg,
+    assert_same,
+    final,
+    make_model,
+    run_with_added,
+    term,
+)
+from torch import Tensor, nn
+from world import (
     BATCH,
     CLASSES,
     FEATURES,
@@ -20,24 +29,17 @@ from second_world import (
     INPUTS,
     TOLERANCE,
     Weights,
-    assert_fedavg,
-    assert_same,
     batches,
     classify,
     descend,
     distance,
     features,
     federate,
-    final,
-    make_model,
     one_hot,
     plain_fedavg,
     plain_loss,
-    run_package,
     start_weights,
-    term,
 )
-from torch import Tensor, nn
 
 import fedbr
 from fedbr.core.model import Output
@@ -228,7 +230,7 @@ def test_two_classes_leave_nothing_to_distil() -> None:
 
 def test_without_weight_it_is_fedavg_to_the_bit() -> None:
     assert_fedavg(fedbr.FedNTD(beta=0.0, tau=3.0))
-    assert distance(plain_fedavg(), final(run_package([fedbr.FedNTD(beta=0.0)])[0])) < TOLERANCE
+    assert distance(plain_fedavg(), final(run_with_added([fedbr.FedNTD(beta=0.0)])[0])) < TOLERANCE
 
 
 @pytest.mark.parametrize(

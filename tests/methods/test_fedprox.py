@@ -6,23 +6,25 @@ import itertools
 
 import pytest
 import torch
-from by_hand import (
+from in_package import (
+    Step,
+    Watch,
+    assert_modules_of_others_are_left_alone,
+    assert_same_bits,
+    final,
+    run_package,
+)
+from torch import Tensor
+from world import (
     SETTINGS,
     TOLERANCE,
     FedAvg,
     Setting,
-    Step,
-    Watch,
     Weights,
-    assert_modules_of_others_are_left_alone,
-    assert_same_bits,
     cross_entropy,
     distance,
-    end,
     predict,
-    run_package,
 )
-from torch import Tensor
 
 import fedbr
 
@@ -51,13 +53,13 @@ def test_final_weights_are_those_of_the_second_implementation(mu: float, setting
     weights = FedProxByHand(setting, mu).run()
     for clients_at_once in (1, 2):
         run = run_package([fedbr.FedProx(mu=mu)], setting, clients_at_once=clients_at_once)
-        assert distance(weights, end(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
+        assert distance(weights, final(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
 
 
 def test_the_default_weight() -> None:
     assert (
         distance(
-            FedProxByHand(Setting(), 0.1).run(), end(run_package([fedbr.FedProx()], Setting()))
+            FedProxByHand(Setting(), 0.1).run(), final(run_package([fedbr.FedProx()], Setting()))
         )
         < TOLERANCE
     )

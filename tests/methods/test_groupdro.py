@@ -9,20 +9,22 @@ import math
 
 import pytest
 import torch
-from by_hand import (
+from in_package import (
+    Watch,
+    assert_same_bits,
+    final,
+    run_package,
+)
+from torch import Tensor
+from world import (
     SETTINGS,
     SIZES,
     TOLERANCE,
     FedAvg,
     Setting,
-    Watch,
     Weights,
-    assert_same_bits,
     distance,
-    end,
-    run_package,
 )
-from torch import Tensor
 
 import fedbr
 
@@ -50,13 +52,13 @@ def test_final_weights_are_those_of_the_second_implementation(eta: float, settin
     weights = GroupDROByHand(setting, eta).run()
     for clients_at_once in (1, 2):
         run = run_package([fedbr.GroupDRO(eta=eta)], setting, clients_at_once=clients_at_once)
-        assert distance(weights, end(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
+        assert distance(weights, final(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
 
 
 def test_the_default_eta() -> None:
     assert (
         distance(
-            GroupDROByHand(Setting(), 0.01).run(), end(run_package([fedbr.GroupDRO()], Setting()))
+            GroupDROByHand(Setting(), 0.01).run(), final(run_package([fedbr.GroupDRO()], Setting()))
         )
         < TOLERANCE
     )
@@ -162,7 +164,7 @@ def test_large_q_do_not_overflow() -> None:
 
     by_hand.portions = portions  # type: ignore[method-assign]
     run = run_package([fedbr.GroupDRO(eta=900.0)], setting)
-    assert distance(by_hand.run(), end(run)) < 1e-8
+    assert distance(by_hand.run(), final(run)) < 1e-8
 
 
 @pytest.mark.parametrize("clients_at_once", [1, 2])

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from by_hand import (
+from in_package import (
+    final,
+    run_package,
+)
+from world import (
     CLASSES,
     SETTINGS,
     SIZES,
@@ -20,10 +24,8 @@ from by_hand import (
     Weights,
     accuracy,
     distance,
-    end,
     held_out,
     predict,
-    run_package,
     start_weights,
     world,
 )
@@ -97,7 +99,7 @@ def test_one_client_alone_is_fedavg() -> None:
     setting, clients = Setting(per_round=1), world()[:1]
     _, tested = run_and_watch(setting, clients=clients)
     plain = run_package([], setting, clients=clients)
-    assert distance(end(plain), tested[-1][0]) < TOLERANCE
+    assert distance(final(plain), tested[-1][0]) < TOLERANCE
 
 
 @pytest.mark.parametrize("setting", [Setting(), LONG, Setting(per_round=4)])

@@ -8,20 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from by_hand import (
+from in_package import (
+    Watch,
+    assert_same_bits,
+    final,
+    run_package,
+)
+from torch import Tensor
+from world import (
     SETTINGS,
     TOLERANCE,
     FedAvg,
     Setting,
-    Watch,
-    assert_same_bits,
     distance,
-    end,
     one_hot,
-    run_package,
     world,
 )
-from torch import Tensor
 
 import fedbr
 from fedbr.core.rng import stream
@@ -52,7 +54,7 @@ def test_final_weights_are_those_of_the_second_implementation(
     last = [np.mean(by_hand.losses[i]) for i in setting.participants(setting.rounds)]
     for clients_at_once in (1, 2):
         run = run_package([fedbr.Mixup(alpha=alpha)], setting, clients_at_once=clients_at_once)
-        assert distance(weights, end(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
+        assert distance(weights, final(run)) < TOLERANCE, f"clients_at_once = {clients_at_once}"
         assert run.loss[-1] == pytest.approx(
             np.mean(last), abs=TOLERANCE
         )  # of the batches as they were trained on
@@ -60,7 +62,7 @@ def test_final_weights_are_those_of_the_second_implementation(
 
 def test_the_default_alpha() -> None:
     assert (
-        distance(MixupByHand(Setting(), 0.2).run(), end(run_package([fedbr.Mixup()], Setting())))
+        distance(MixupByHand(Setting(), 0.2).run(), final(run_package([fedbr.Mixup()], Setting())))
         < TOLERANCE
     )
 
@@ -161,7 +163,7 @@ def test_with_alpha_zero_it_is_fedavg_to_the_bit(clients_at_once: int) -> None:
 def test_a_batch_of_one_is_mixed_with_itself() -> None:
     setting = Setting(batch=1)
     assert (
-        distance(FedAvg(setting).run(), end(run_package([fedbr.Mixup(alpha=0.5)], setting)))
+        distance(FedAvg(setting).run(), final(run_package([fedbr.Mixup(alpha=0.5)], setting)))
         < TOLERANCE
     )
 

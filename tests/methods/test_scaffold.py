@@ -9,26 +9,28 @@ import functools
 import numpy as np
 import pytest
 import torch
-from by_hand import (
+from in_package import (
+    Watch,
+    assert_modules_of_others_are_left_alone,
+    final,
+    run_package,
+)
+from torch import Tensor
+from world import (
     SETTINGS,
     SIZES,
     TOLERANCE,
     FedAvg,
     Setting,
-    Watch,
     Weights,
-    assert_modules_of_others_are_left_alone,
     cross_entropy,
     distance,
-    end,
     one_hot,
     predict,
-    run_package,
     start_weights,
     sum_of,
     world,
 )
-from torch import Tensor
 
 import fedbr
 
@@ -81,9 +83,9 @@ def test_final_weights_are_those_of_the_second_implementation(
     setting: Setting, clients_at_once: int
 ) -> None:
     run = run_package([fedbr.SCAFFOLD()], setting, clients_at_once=clients_at_once)
-    assert distance(by_hand(setting).weights, end(run)) < TOLERANCE
+    assert distance(by_hand(setting).weights, final(run)) < TOLERANCE
     if setting.rounds > 1:
-        assert distance(FedAvg(setting).run(), end(run)) > 1e3 * TOLERANCE
+        assert distance(FedAvg(setting).run(), final(run)) > 1e3 * TOLERANCE
 
 
 def test_the_rounds_have_newcomers_returners_and_absentees() -> None:
@@ -215,8 +217,8 @@ def drifted(setting: Setting) -> Weights:
 
 def test_on_quadratics_fedavg_drifts_and_scaffold_finds_the_optimum() -> None:
     setting = Setting(rounds=60, steps=10, batch=1, lr=0.1, per_round=4)
-    fedavg = end(run_package([Quadratic()], setting))
-    scaffold = end(run_package([Quadratic(), fedbr.SCAFFOLD()], setting))
+    fedavg = final(run_package([Quadratic()], setting))
+    scaffold = final(run_package([Quadratic(), fedbr.SCAFFOLD()], setting))
     assert distance(drifted(setting), fedavg) < 1e-9
     assert distance(optimum(), fedavg) > 0.1
     assert distance(optimum(), scaffold) < 1e-9
@@ -225,7 +227,7 @@ def test_on_quadratics_fedavg_drifts_and_scaffold_finds_the_optimum() -> None:
 def test_on_quadratics_scaffold_finds_the_optimum_with_half_of_the_clients() -> None:
     """Variates that were forgotten in a client's absence would not get there."""
     setting = Setting(rounds=150, steps=5, batch=1, lr=0.05, per_round=2)
-    assert distance(optimum(), end(run_package([Quadratic(), fedbr.SCAFFOLD()], setting))) < 1e-6
+    assert distance(optimum(), final(run_package([Quadratic(), fedbr.SCAFFOLD()], setting))) < 1e-6
 
 
 # --------------------------------------------------------------------------------- cross-entropy:
@@ -244,7 +246,7 @@ def test_on_copies_of_one_sample_scaffold_finds_the_shares_of_the_labels() -> No
     share, slope = {}, {}
     for name, methods in (("fedavg", []), ("scaffold", [fedbr.SCAFFOLD()])):
         run = run_package(methods, setting, clients=clients, test=(x, torch.tensor([1])), classes=2)
-        leaves = [w.clone().requires_grad_() for w in end(run)]
+        leaves = [w.clone().requires_grad_() for w in final(run)]
         losses = [
             cross_entropy(predict(leaves, x), one_hot(torch.tensor([label]), 2))
             for label in (0, 0, 1)

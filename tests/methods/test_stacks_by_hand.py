@@ -15,29 +15,10 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import FedAvg, Setting
-from second_world import (
-    BATCH,
-    LR,
-    ROUNDS,
-    SEED,
-    SIZES,
-    STEPS,
-    TOLERANCE,
-    Weights,
+from in_package import (
     assert_same,
-    batches,
-    cross_entropy,
-    descend,
-    distance,
     final,
-    fresh_linears,
-    participants,
-    plain_fedavg,
-    plain_loss,
-    run_package,
-    start_weights,
-    world,
+    run_with_added,
 )
 from test_dann import client_loss
 from test_fedbr_by_hand import contrast
@@ -50,6 +31,28 @@ from test_moon import moon_loss, represent
 from test_moon import start as start_of_moon
 from test_scaffold import ScaffoldByHand
 from torch import Tensor
+from world import (
+    BATCH,
+    LR,
+    ROUNDS,
+    SEED,
+    SIZES,
+    STEPS,
+    TOLERANCE,
+    FedAvg,
+    Setting,
+    Weights,
+    batches,
+    cross_entropy,
+    descend,
+    distance,
+    fresh_linears,
+    participants,
+    plain_fedavg,
+    plain_loss,
+    start_weights,
+    world,
+)
 
 import fedbr
 from fedbr.core.rng import stream
@@ -132,7 +135,7 @@ class Part:
 
 
 class Known(Part):
-    """One that fits into FedAvg of by_hand.py, where its state has the shapes of that world."""
+    """One that fits into FedAvg of world.py, where its state has the shapes of that world."""
 
     def __init__(self, name: str, w: Weights) -> None:
         super().__init__(name, w)
@@ -412,7 +415,7 @@ def apart(one: Weights, two: Weights) -> float:
 def test_a_stack_is_far_from_its_members(stack: str) -> None:
     for name in stack.split("+"):
         assert apart(by_hand(stack), by_hand(name)) > CLEARLY, name
-        assert apart(by_hand(stack), final(run_package(methods(name))[0])) > CLEARLY, name
+        assert apart(by_hand(stack), final(run_with_added(methods(name))[0])) > CLEARLY, name
     assert apart(by_hand(stack), plain_fedavg()) > CLEARLY
 
 

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from second_world import (
+from in_package import (
+    assert_fedavg,
+    assert_same,
+    final,
+    run_with_added,
+)
+from torch import Tensor, nn
+from world import (
     BATCH,
     CLASSES,
     IMAGE,
@@ -20,21 +27,16 @@ from second_world import (
     SEED,
     TOLERANCE,
     Weights,
-    assert_fedavg,
-    assert_same,
     batches,
     descend,
     distance,
     features,
     federate,
-    final,
     one_hot,
     plain_fedavg,
     plain_loss,
-    run_package,
     start_weights,
 )
-from torch import Tensor, nn
 
 import fedbr
 from conftest import blobs
@@ -187,7 +189,7 @@ def test_features_are_drawn_to_the_virtual_ones_of_their_class(seed: int) -> Non
     pulls = []
     for align in (0.0, 1.0):
         method = fedbr.VHL(alpha=0.0, align=align, contrast=0.0, tau=0.2, size=400)
-        run, _ = run_package([method], clients, model, (many,), **settings)
+        run, _ = run_with_added([method], clients, model, (many,), **settings)
         pulls.append(pull(run, x, y, seed))
     assert pulls[1] > pulls[0] + 0.2
 
@@ -254,8 +256,8 @@ def test_classes_can_be_told_apart(shape: tuple[int, ...], classes: int, seed: i
 
 def test_virtual_samples_are_sent_once_and_nothing_goes_up() -> None:
     clients = [(torch.randn(9, INPUTS).double(), torch.arange(9) % CLASSES) for _ in range(2)]
-    run, _ = run_package([fedbr.VHL(**DEFAULTS)], clients)
-    plain, _ = run_package([], clients)
+    run, _ = run_with_added([fedbr.VHL(**DEFAULTS)], clients)
+    plain, _ = run_with_added([], clients)
     (up, down), *later = [
         (a - c, b - d) for (a, b), (c, d) in zip(run.bytes, plain.bytes, strict=True)
     ]
@@ -268,7 +270,7 @@ def test_virtual_samples_are_sent_once_and_nothing_goes_up() -> None:
 def test_without_weight_it_is_fedavg_to_the_bit(per_step: int | None) -> None:
     neutral = fedbr.VHL(alpha=0.0, align=0.0, contrast=0.0, size=40, per_step=per_step)
     assert_fedavg(neutral)
-    assert distance(plain_fedavg(), final(run_package([neutral])[0])) < TOLERANCE
+    assert distance(plain_fedavg(), final(run_with_added([neutral])[0])) < TOLERANCE
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def local_steps(
             outputs = block.forward(batch.x, *terms.probes(batch), looked_at=bool(terms))
             cross_entropy = block.cross_entropy(outputs, batch.y)
             loss = terms.add(cross_entropy, batch, outputs)
+        del outputs, batch  # what comes takes their place in memory, and in the cache
         optimizer.step(methods.on_grad(block.gradient(loss)))
-        del batch, outputs  # the next take their place in memory, and in the cache
         yield Losses(cross_entropy.detach(), loss.detach())
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ..util.errors import RunError
-from .fast import Block
-from .fast.block import Outputs
+from .fast import Block, Outputs
 from .method import Batch, ClientContext, Method, grad
 from .optim import Gradient
 from .wire import State

@@ -4,6 +4,6 @@ The door is ``Block``: the models of several clients. No method is known here, a
 the door is named nowhere else in the core.
 """
 
-from .block import Block
+from .block import Block, Outputs
 
-__all__ = ["Block"]
+__all__ = ["Block", "Outputs"]
