@@ -1,6 +1,6 @@
 """What a round on Flower costs beyond training, and where it goes: python -m benchmarks.flower.
 
-It wants a quiet machine: a SuperLink and three nodes on it, a model of 37 MB, FedAvg. The times are
+It needs a quiet machine: a SuperLink and three nodes on it, a model of 37 MB, FedAvg. The times are
 those of the server's own log; the processor time is that of all processes of the federation, looked
 at five times a second.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from fedbr.flower import launch, submit
 from fedbr.flower.programs import Programs
+from fedbr.flower.types import Config
 from fedbr.recipe.load import parse
 from fedbr.recipe.schema import Recipe
 
@@ -38,6 +39,7 @@ ROLES = {  # how to tell the processes of a federation by their command lines
 TICKS = os.sysconf("SC_CLK_TCK")  # in a second
 
 Processor = Mapping[str, float]  # role -> processor seconds
+Processes = dict[int, tuple[str, float]]  # number -> role, processor seconds
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,19 @@ class Measured:
 def main() -> None:
     """Train with both models, and write the section."""
     measured = {name: measure(hidden) for name, hidden in MODELS.items()}
+    first, *_ = measured.values()
     seconds = [["seconds of a round: median (lowest to highest)", *measured]]
-    for part in next(iter(measured.values())).seconds:
-        seconds.append([part, *(_spread(each.seconds[part]) for each in measured.values())])
+    for part in first.seconds:
+        row = [part]
+        for model in measured.values():
+            row.append(_show_spread(model.seconds[part]))
+        seconds.append(row)
     processor = [["processor seconds of a round", *measured]]
     for role in ROLES.values():
-        spent = [each.processor.get(role, 0.0) for each in measured.values()]
-        processor.append([role, *(f"{value:.1f}" for value in spent)])
+        row = [role]
+        for model in measured.values():
+            row.append(f"{model.processor.get(role, 0.0):.1f}")
+        processor.append(row)
     about = (
         f"{NODES} nodes and the SuperLink on one machine of {os.cpu_count()} cores, rounds 2 to "
         f"{ROUNDS} (`python -m benchmarks.flower`)."
@@ -65,14 +73,15 @@ def main() -> None:
     insert("flower", "\n\n".join([about, markdown(seconds), markdown(processor)]))
 
 
-def _spread(values: Sequence[float]) -> str:
+def _show_spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
 
 
 def make_recipe(hidden: Sequence[int]) -> Recipe:
     """Make a recipe of short rounds of an MLP.
 
-    hidden: its layers.
+    Args:
+        hidden: the sizes of its layers.
     """
     return parse(
         {
@@ -96,7 +105,7 @@ def measure(hidden: Sequence[int]) -> Measured:
     with tempfile.TemporaryDirectory() as place, Programs(Path(place) / "home") as programs:
         folder, out = Path(place), Path(place) / "out"
         launch.start_trial(programs, folder, NODES, NODES)
-        config = {"out": str(out), "wait": 120.0, "reply-timeout": 600.0}
+        config: Config = {"out": str(out), "wait": 120.0, "reply-timeout": 600.0}
         submit.submit(programs, folder, make_recipe(hidden), config)
         processor = watch(programs, out)
         return Measured(read_log((out / "flower.log").read_text("utf-8")), processor)
@@ -105,13 +114,13 @@ def measure(hidden: Sequence[int]) -> Measured:
 def watch(programs: Programs, out: Path) -> Processor:
     """Wait for the end of a run; return the processor seconds of a round after the first."""
     after_first: Processor | None = None
-    seen: dict[int, tuple[str, float]] = {}
+    processes: Processes = {}
     while programs.running[submit.RUN].poll() is None:
         programs.check(besides=submit.RUN)
-        seen |= look_at_processes(programs.home)
+        processes |= look_at_processes(programs.home)
         rounds = sum(file.read_bytes().count(b"\n") for file in out.glob("runs/*/metrics.jsonl"))
         if rounds >= 1 and after_first is None:
-            after_first = by_role(seen)
+            after_first = add_up(processes)
         if rounds == ROUNDS:
             break
         time.sleep(0.2)
@@ -119,14 +128,14 @@ def watch(programs: Programs, out: Path) -> Processor:
         raise RuntimeError("the run ended before its first round")
     programs.running[submit.RUN].wait()
     spent = {}
-    for role, seconds in by_role(seen).items():
+    for role, seconds in add_up(processes).items():
         spent[role] = (seconds - after_first.get(role, 0.0)) / (ROUNDS - 1)
     return spent
 
 
-def look_at_processes(home: Path) -> dict[int, tuple[str, float]]:
-    """Return the role of every process of the federation, and its processor seconds so far."""
-    seen = {}
+def look_at_processes(home: Path) -> Processes:
+    """Return what the processes of the federation have used so far."""
+    processes: Processes = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if f"FLWR_HOME={home}".encode() not in (entry / "environ").read_bytes():
@@ -137,14 +146,14 @@ def look_at_processes(home: Path) -> dict[int, tuple[str, float]]:
             continue
         role = next(role for sign, role in ROLES.items() if sign in line)
         user, system = int(fields[11]), int(fields[12])
-        seen[int(entry.name)] = role, (user + system) / TICKS
-    return seen
+        processes[int(entry.name)] = role, (user + system) / TICKS
+    return processes
 
 
-def by_role(seen: Mapping[int, tuple[str, float]]) -> Processor:
-    """Add up processor seconds."""
+def add_up(processes: Processes) -> Processor:
+    """Add up processor seconds by role."""
     total: dict[str, float] = {}
-    for role, seconds in seen.values():
+    for role, seconds in processes.values():
         total[role] = total.get(role, 0.0) + seconds
     return total
 

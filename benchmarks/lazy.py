@@ -139,9 +139,9 @@ def rounds_to_last_of_base(seeds: Sequence[Curve], base: Sequence[Curve]) -> lis
 def _times(rounds: Sequence[int | None], base: Sequence[int | None], ratio: float) -> str:
     """Say how long it takes to FedAvg's last accuracy: the mean over seeds, and the range."""
     times = []
-    for mine, theirs in zip(rounds, base, strict=True):
-        if mine is not None and theirs is not None:
-            times.append(ratio * mine / theirs)
+    for round, base_round in zip(rounds, base, strict=True):
+        if round is not None and base_round is not None:
+            times.append(ratio * round / base_round)
     if not times:
         return "-"
     mean = f"{statistics.fmean(times):.2f}"
@@ -149,16 +149,18 @@ def _times(rounds: Sequence[int | None], base: Sequence[int | None], ratio: floa
 
 
 def _seconds(rounds: Sequence[int | None], seconds: float) -> str:
-    known = [round for round in rounds if round is not None]
-    return f"{statistics.fmean(known) * seconds:.0f}" if known else "-"
+    reached = [round for round in rounds if round is not None]
+    return f"{statistics.fmean(reached) * seconds:.0f}" if reached else "-"
 
 
 def _mean_round(rounds: Sequence[int | None]) -> str:
-    known = [round for round in rounds if round is not None]
-    if not known:
+    reached = [round for round in rounds if round is not None]
+    if not reached:
         return "-"
-    missed = "" if len(known) == len(rounds) else f" ({len(known)} of {len(rounds)} seeds)"
-    return f"{statistics.fmean(known):.1f}{missed}"
+    mean = f"{statistics.fmean(reached):.1f}"
+    if len(reached) == len(rounds):
+        return mean
+    return f"{mean} ({len(reached)} of {len(rounds)} seeds)"
 
 
 def draw(name: str, curves: Curves, prices: Mapping[str, Price]) -> None:

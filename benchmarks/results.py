@@ -20,7 +20,7 @@ from fedbr.data import DATASETS
 from fedbr.methods import METHODS
 from fedbr.recipe.load import load
 from fedbr.recipe.schema import Recipe
-from fedbr.report import words
+from fedbr.report import summary, words
 from fedbr.report.compare import Comparison, VariantResults, compare
 from fedbr.report.curves import accuracies
 from fedbr.report.plots import convergence_picture
@@ -104,7 +104,7 @@ def train(name: str, recipe: Recipe) -> Results | None:
 
 def write_section(name: str, section: Section, results: Results) -> str:
     """Write a section, and draw its picture."""
-    head = f"`{section.command}`\n\n{words.about(results)}."
+    head = f"`{section.command}`\n\n{summary.about(results)}."
     if name == "tuning":
         return f"{head}\n\n{tuning_table(results)}"
     draw(name, results)
@@ -113,7 +113,7 @@ def write_section(name: str, section: Section, results: Results) -> str:
         head,
         f"![accuracy by round](img/{name}.png)",
         variants_table(comparison),
-        "\n".join(f"- {sentence}" for sentence in words.closing(comparison)),
+        "\n".join(f"- {sentence}" for sentence in words.closing_sentences(comparison)),
         seeds_table(comparison),
     ]
     if DATASETS[results.recipe.data.name].files:
@@ -148,7 +148,7 @@ def variants_table(comparison: Comparison) -> str:
 
 
 def seeds_table(comparison: Comparison) -> str:
-    """Write the headline figure of every seed."""
+    """Write the accuracy in the 5 best rounds, and the round of the target, of every seed."""
     results = comparison.results
     target = f"{results.recipe.metrics.target * 100:g} %"
     header = [f"5 best rounds % (round of {target})"]
@@ -158,8 +158,10 @@ def seeds_table(comparison: Comparison) -> str:
         effective.append(_effective_classes(results, seed))
     rows = [header, effective]
     for variant in comparison.variants:
-        cells = [_seed_cell(variant, results.run(variant.label, seed)) for seed in results.seeds]
-        rows.append([variant.label, *cells])
+        row = [variant.label]
+        for seed in results.seeds:
+            row.append(_seed_cell(variant, results.run(variant.label, seed)))
+        rows.append(row)
     return markdown(rows)
 
 
@@ -180,17 +182,16 @@ def _seed_cell(variant: VariantResults, run: RunResult | None) -> str:
 
 
 def losses(results: Results) -> str:
-    """Write how the training loss falls, of the first seed."""
-    seed, falls = results.seeds[0], []
+    """Say how the training loss falls, of the first seed."""
+    seed = results.seeds[0]
+    falls = []
     for label in results.labels:
         run = results.run(label, seed)
         if run is not None and run.rounds:
             falls.append(f"{label} {run.rounds[0].loss:.2f} to {run.rounds[-1].loss:.2f}")
-    return (
-        f"Training loss from the first to the last round, seed {seed}: {', '.join(falls)}."
-        if falls
-        else ""
-    )
+    if not falls:
+        return ""
+    return f"Training loss from the first to the last round, seed {seed}: {', '.join(falls)}."
 
 
 def tuning_table(results: Results) -> str:
@@ -198,13 +199,13 @@ def tuning_table(results: Results) -> str:
 
     The recipe methods must use that value; SystemExit if it does not.
     """
-    used = {}
+    used = {}  # by the recipe methods
     for variant in load("methods").compare:
         if len(variant.methods) == 1:
             used[variant.methods[0]["name"]] = variant.methods[0]
-    rows = [
-        ["method", "parameter", "5 best rounds % on held-out training samples, mean over seeds"]
-    ]
+    header = ["method", "parameter"]
+    header.append("5 best rounds % on held-out training samples, mean over seeds")
+    rows = [header]
     for (name, key), scores in _scores(results).items():
         means = {value: statistics.fmean(of_seeds) for value, of_seeds in scores.items()}
         best = max(means, key=lambda value: means[value])
@@ -238,8 +239,9 @@ def _scores(results: Results) -> Mapping[tuple[str, str], Scores]:
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """Write a table, the first row as its header."""
-    head, *body = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
+    head, *body = [f"| {' | '.join(row)} |" for row in rows]
+    rule = "|" + "---|" * len(rows[0])
+    return "\n".join([head, rule, *body])
 
 
 def insert(name: str, text: str, file: Path = PAGE) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from fedbr.cli.progress import Progress
 from fedbr.paper import text
-from fedbr.paper.outcome import Outcome, outcome
+from fedbr.paper.outcome import Outcome, make_outcome
 from fedbr.paper.scale import Scaled, recipes
 from fedbr.paper.table import PaperTable, load
 from fedbr.report import formats
@@ -54,7 +54,7 @@ def train(table: PaperTable, parts: Sequence[Scaled]) -> list[Outcome]:
         results = execute(plan, WholeRuns(processes), watch=watch)
     outcomes = []
     for i, (scaled, part) in enumerate(zip(parts, results, strict=True)):
-        outcomes.append(outcome(table, i, scaled, part))
+        outcomes.append(make_outcome(table, i, scaled, part))
     return outcomes
 
 

@@ -21,6 +21,7 @@ ROUNDS = 4
 
 
 def methods(variant: str) -> list[fedbr.Method]:
+    """Make the methods of a variant such as "mixup+fedbr"."""
     return [build(name, {}) for name in variant.split("+") if name != "fedavg"]
 
 
@@ -34,7 +35,7 @@ class Play:
         pool: WorkerPool | None = None,
         **settings: Any,
     ) -> None:
-        chosen = {
+        defaults = {
             "local_steps": 3,
             "batch_size": 8,
             "lr": 0.05,
@@ -42,7 +43,7 @@ class Play:
             "dtype": "float64",
             "clients_at_once": 2,
         }
-        train = TrainConfig(**chosen | settings)
+        train = TrainConfig(**defaults | settings)
         with torch_stream(1, "model"):
             model = build_model("mlp", {"hidden": (7,)}, federation.shape, federation.num_classes)
         self.federation = federation
@@ -66,11 +67,15 @@ class Play:
         return self
 
     def models(self) -> list[torch.Tensor]:
-        found = self.server.models(self.backend.states)
-        return [v for m in (found if isinstance(found, list) else [found]) for v in m.values()]
+        """Return all weights of the global model, or of every client's own."""
+        models = self.server.models(self.backend.states)
+        if not isinstance(models, list):
+            models = [models]
+        return [value for model in models for value in model.values()]
 
     def same(self, other: Play, last: int = ROUNDS) -> bool:
-        lines = [[line for line in play.lines if line["round"] <= last] for play in (self, other)]
-        return lines[0][-1:] == lines[1][-1:] and all(
-            map(torch.equal, self.models(), other.models())
+        """Say whether both end at the same weights, and with the same line of round ``last``."""
+        own, others = (
+            [line for line in play.lines if line["round"] <= last] for play in (self, other)
         )
+        return own[-1:] == others[-1:] and all(map(torch.equal, self.models(), other.models()))

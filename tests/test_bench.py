@@ -1,4 +1,4 @@
-"""The bench measures what it says: everybody trains in turn, and bytes are as listed."""
+"""The bench measures what it says: all variants train in turn, and bytes are as listed."""
 
 import sys
 from dataclasses import replace
@@ -11,7 +11,7 @@ from fedbr.methods import METHODS, TRAFFIC
 from fedbr.util.errors import RunError
 
 
-def test_everybody_is_timed_in_turn() -> None:
+def test_all_variants_are_timed_in_turn() -> None:
     work = replace(
         bench.PAPER_CNN, options={"width": 0.1}, shape=(1, 8, 8), local_steps=3, batch_size=4
     )
@@ -44,10 +44,10 @@ def test_a_mistake_ends_the_bench_and_local_runs_in_it() -> None:
 
 
 def test_few_and_many_clients_are_timed_in_turn_and_memory_is_seen() -> None:
-    found = bench.scale(replace(bench.CROWD, clients=300, rounds=3), 2)
-    assert {clients: len(values) for clients, values in found.seconds.items()} == {200: 2, 300: 2}
-    few, many = found.seconds.values()
-    assert min(b / a for a, b in zip(few, many, strict=True)) <= found.ratio
+    scale = bench.scale(replace(bench.CROWD, clients=300, rounds=3), 2)
+    assert {clients: len(values) for clients, values in scale.seconds.items()} == {200: 2, 300: 2}
+    few, many = scale.seconds.values()
+    assert min(b / a for a, b in zip(few, many, strict=True)) <= scale.ratio
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the kernel's books")
@@ -62,10 +62,10 @@ def test_memory_that_was_given_back_is_still_seen() -> None:
 
 def test_the_listed_traffic_is_what_is_sent() -> None:
     """After a change of what a method sends: make traffic."""
-    found = bench.traffic(bench.DIGITS_CNN, {name: cls() for name, cls in METHODS.items()})
-    assert found.keys() == TRAFFIC.keys()
-    for name, figures in found.items():
-        assert figures == pytest.approx(TRAFFIC[name], abs=1e-4), name
+    counts = bench.traffic(bench.DIGITS_CNN, {name: cls() for name, cls in METHODS.items()})
+    assert counts.keys() == TRAFFIC.keys()
+    for name, values in counts.items():
+        assert values == pytest.approx(TRAFFIC[name], abs=1e-4), name
     assert (TRAFFIC["fedcm"]["up"], TRAFFIC["fedcm"]["down"]) == (1, 2)
     assert TRAFFIC["local"] == {"up": 0, "down": 0, "once_up": 0, "once_down": 0}
     assert TRAFFIC["vhl"]["once_down"] == 2000 * (64 * 4 + 8)  # counted once, when it is sent once

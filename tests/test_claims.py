@@ -39,7 +39,9 @@ def test_fedbr_gains_ten_points_and_needs_fewer_rounds(tmp_path: Path) -> None:
 
 @pytest.mark.bench
 def test_the_price_of_a_round_on_the_papers_cnn() -> None:
-    _, (fedavg, exact, lazy) = bench.measure(bench.PAPER_CNN, 2, bench.usual(bench.PAPER_CNN))
+    _, (fedavg, exact, lazy) = bench.measure(
+        bench.PAPER_CNN, 2, bench.default_variants(bench.PAPER_CNN)
+    )
     assert fedavg.median <= 1.05
     assert exact.median <= 2.15
     assert lazy.beside(fedavg) <= 1.2
@@ -48,7 +50,9 @@ def test_the_price_of_a_round_on_the_papers_cnn() -> None:
 @pytest.mark.bench
 def test_the_price_of_a_round_of_small_models() -> None:
     """With a margin: other programs that use the cache cost ours more than the bare loop."""
-    _, (fedavg, exact, lazy, released) = bench.measure(bench.MLP, 3, bench.usual(bench.MLP))
+    _, (fedavg, exact, lazy, released) = bench.measure(
+        bench.MLP, 3, bench.default_variants(bench.MLP)
+    )
     # With oneDNN's products a Zen 5 has 0.46, 7.2 and 1.3; with MKL's 0.58, 9.3 and 1.57.
     assert fedavg.median <= 0.60
     assert exact.median <= 9.5

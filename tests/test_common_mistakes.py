@@ -14,7 +14,7 @@ from torch import nn
 
 import fedbr
 from fedbr.cli.app import call
-from fedbr.data.readers import plain
+from fedbr.data.readers import to_eight_bits
 from fedbr.util.errors import RunError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (60, 3, 8, 8), dtype=np.uint8)
@@ -32,16 +32,16 @@ def test_a_model_predicts_what_it_was_trained_on_and_refuses_the_rest(
 ) -> None:
     same = trained.predict(IMAGES.astype(np.float32) / 255)
     assert torch.equal(trained.predict(IMAGES), same)
-    for wrong, said in (
-        (IMAGES.astype(np.int64), r"type torch\.int64; bytes"),
+    for wrong, message in (
+        (IMAGES.astype(np.int64), r"type torch\.int64; expected bytes"),
         (
             IMAGES[0],
-            r"shape \(3, 8, 8\); \(samples, 3, 8, 8\) is wanted; for one sample, x\[None\]",
+            r"shape \(3, 8, 8\); expected \(samples, 3, 8, 8\); for one sample, x\[None\]",
         ),
         (IMAGES.transpose(0, 2, 3, 1), r"channels first"),
         (IMAGES[:, :1], r"shape \(60, 1, 8, 8\)"),
     ):
-        with pytest.raises(fedbr.InputError, match=said):
+        with pytest.raises(fedbr.InputError, match=message):
             trained.predict(wrong)
 
 
@@ -62,7 +62,7 @@ def test_what_is_no_model_file(tmp_path: Path) -> None:
     with pytest.raises(fedbr.InputError, match="it does not say of what model"):
         fedbr.load_model(tmp_path / "o/runs/FedAvg-0/checkpoint.safetensors")
     model = fedbr.load_model(tmp_path / "o/runs/FedAvg-0/model.safetensors")
-    with pytest.raises(fedbr.InputError, match=r"\(samples, 1, 8, 8\) is wanted"):
+    with pytest.raises(fedbr.InputError, match=r"expected \(samples, 1, 8, 8\)"):
         model.predict(np.zeros((2, 64), dtype=np.float32))
 
 
@@ -123,9 +123,9 @@ def test_a_method_that_remembers_by_itself_hears_where_to_put_it() -> None:
 
 RECIPES = {
     "[compare]\nlabel = 'a'\nmethods = []": "write [[compare]], once for every variant",
-    "[[compare]]\nlabel = 'a'\nmethods = 'fedbr'": "compare.methods = 'fedbr': a list is expected",
-    "[[compare]]\nmethods = ['fedbr']": "every variant has a label",
-    "name = 'a b'\n[[compare]]\nlabel = 'a'\nmethods = []": "name = 'a b': letters, digits",
+    "[[compare]]\nlabel = 'a'\nmethods = 'fedbr'": "compare.methods = 'fedbr': expected a list",
+    "[[compare]]\nmethods = ['fedbr']": "expected a label for every variant",
+    "name = 'a b'\n[[compare]]\nlabel = 'a'\nmethods = []": "name = 'a b': expected letters",
     "[[compare]]\nlabel = 'a'\nmethods = ['FedBR']": "did you mean 'fedbr'?",
     "[train]\nlearning_rate = 1.0\n[[compare]]\nlabel = 'a'\nmethods = []": "did you mean 'lr'?",
     "[train]\nlocal_epochs = 1\n[[compare]]\nlabel = 'a'\nmethods = []": (
@@ -175,7 +175,7 @@ def test_photos_are_upright() -> None:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "png", exif=exif)
     with Image.open(file) as image:
-        turned = np.asarray(plain(image))
+        turned = np.asarray(to_eight_bits(image))
     assert turned.shape == (6, 4, 3)
     assert turned[:, -1].min() == 255
     assert turned[:, :-1].max() == 0

@@ -246,5 +246,5 @@ def test_a_package_that_is_broken_is_not_called_missing(
     (tmp_path / "broken_package_of_a_test.py").write_text("import what_it_needs_of_a_test")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError) as refused:
-        require("broken_package_of_a_test", extra="report", wanted_by="fedbr report")
+        require("broken_package_of_a_test", extra="report", needed_by="fedbr report")
     assert "broken_package_of_a_test cannot be imported (No module named" in str(refused.value)

@@ -157,7 +157,7 @@ def lines_to_type(text: str) -> list[str]:
 
 def test_commands_of_the_documentation_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every make target and every fedbr command line of the documentation is one that there is."""
-    from fedbr.cli.app import app, spread
+    from fedbr.cli.app import app, repeat_options
     from fedbr.recipe.load import load
 
     monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(YourMethod=YourMethod))
@@ -176,7 +176,7 @@ def test_commands_of_the_documentation_exist(monkeypatch: pytest.MonkeyPatch) ->
                 assert words[0] in commands, f"{page.name}: {line}"
                 checked += 1
                 if words[0] == "run" and "..." not in line:
-                    arguments = spread(words[1:])
+                    arguments = repeat_options(words[1:])
                     chosen = [v for o, v in pairwise(arguments) if o == "--set"]
                     variants = [v for o, v in pairwise(arguments) if o == "--methods"]
                     named = bool(arguments) and not arguments[0].startswith("-")

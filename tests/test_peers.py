@@ -69,9 +69,9 @@ def test_clocks_and_rounds() -> None:
     """The bare loop's rounds are told apart, and time goes on."""
     done = python(
         "from dataclasses import replace; from fedbr import bench; "
-        "from benchmarks.peers.__main__ import bare; "
+        "from benchmarks.peers.__main__ import time_bare_loop; "
         "small = {'clients': 2, 'local_steps': 2, 'batch_size': 4, 'samples': 10, 'rounds': 3}; "
         "work = replace(bench.MLP, **small); "
-        "print(bare(work, bench.samples(work)).round > 0)"
+        "print(time_bare_loop(work, bench.samples(work)).round > 0)"
     )
     assert done.stdout.strip() == "True", done.stderr

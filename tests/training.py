@@ -13,17 +13,17 @@ from fedbr.run.results import Results
 from fedbr.run.runner import execute
 from fedbr.run.watch import Watcher
 
-Seen = Callable[[PlannedRun, RoundRecord], object]
+OnRound = Callable[[PlannedRun, RoundRecord], object]
 
 
-class Calls(Watcher):
+class Callback(Watcher):
     """Calls a function with every round that is done now."""
 
-    def __init__(self, seen: Seen) -> None:
-        self.seen = seen
+    def __init__(self, on_round: OnRound) -> None:
+        self.on_round = on_round
 
     def round_done(self, run: PlannedRun, record: RoundRecord) -> None:
-        self.seen(run, record)
+        self.on_round(run, record)
 
 
 def train_recipe(
@@ -31,9 +31,9 @@ def train_recipe(
     out: Path,
     workers: int | None = 1,
     fresh: bool = False,
-    seen: Seen = lambda run, record: None,
+    on_round: OnRound = lambda run, record: None,
 ) -> Results:
     """Train every variant of a recipe for every seed; go on where an earlier call stopped."""
     experiment = Experiment(recipe, out)
-    (results,) = execute([experiment], OneByOne(workers), fresh=fresh, watch=Calls(seen))
+    (results,) = execute([experiment], OneByOne(workers), fresh=fresh, watch=Callback(on_round))
     return results

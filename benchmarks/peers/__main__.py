@@ -21,7 +21,7 @@ from pathlib import Path
 from fedbr import bench
 from fedbr.bench import Workload
 from fedbr.data import Federation
-from fedbr.run.environment import environment
+from fedbr.run.environment import describe_environment
 from fedbr.util.processes import one_thread
 
 from .common import RoundDone
@@ -99,23 +99,24 @@ def cpu_seconds() -> float:
 
 
 def _living() -> float:
-    children: dict[int, list[tuple[int, int]]] = {}
+    """Return the CPU seconds of all living descendants, with what they have waited for."""
+    children: dict[int, list[tuple[int, int]]] = {}  # parent -> children and their ticks
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has just ended
             # After the name, which may contain anything: state, parent ... utime, stime, cutime,
             # cstime.
             fields = file.read_text("utf-8", "replace").rpartition(")")[2].split()
-            pair = int(file.parent.name), sum(map(int, fields[11:15]))
-            children.setdefault(int(fields[1]), []).append(pair)
-    ticks, processes = 0, [os.getpid()]
+            child = int(file.parent.name), sum(map(int, fields[11:15]))
+            children.setdefault(int(fields[1]), []).append(child)
+    total, processes = 0, [os.getpid()]
     while processes:
-        for child, own in children.get(processes.pop(), ()):
-            ticks += own
-            processes.append(child)
-    return ticks / os.sysconf("SC_CLK_TCK")
+        for process, ticks in children.get(processes.pop(), ()):
+            total += ticks
+            processes.append(process)
+    return total / os.sysconf("SC_CLK_TCK")
 
 
-def timed(work: Workload, run: Callable[[RoundDone], object]) -> Spent:
+def time_rounds(work: Workload, run: Callable[[RoundDone], object]) -> Spent:
     """Read the clock after the first round, which is not like the others, and after the last."""
     done, marks = 0, [cpu_seconds()]
 
@@ -128,14 +129,14 @@ def timed(work: Workload, run: Callable[[RoundDone], object]) -> Spent:
     run(round_done)
     if done != work.rounds:
         raise RuntimeError(f"{done} rounds were trained, not {work.rounds}")
-    begun, first, last = marks
+    start, first, last = marks
     each = (last - first) / (work.rounds - 1)
-    return Spent(first - begun - each, each)
+    return Spent(first - start - each, each)
 
 
-def bare(work: Workload, clients: Federation) -> Spent:
+def time_bare_loop(work: Workload, clients: Federation) -> Spent:
     """Time the bare loop."""
-    return timed(work, lambda done: bench.bare_rounds(work, clients, done))
+    return time_rounds(work, lambda done: bench.bare_rounds(work, clients, done))
 
 
 def compare(name: str, work: Workload, repeats: int) -> Row:
@@ -144,11 +145,11 @@ def compare(name: str, work: Workload, repeats: int) -> Row:
     clients = bench.samples(work)
     loops, peers = [], []
     for _ in range(repeats):
-        loops.append(bare(work, clients))
-        peers.append(timed(work, lambda done: driver.rounds(work, clients, done)))
+        loops.append(time_bare_loop(work, clients))
+        peers.append(time_rounds(work, lambda done: driver.rounds(work, clients, done)))
     ratios = [peer.round / loop.round for peer, loop in zip(peers, loops, strict=True)]
     return Row(
-        versions=versions(name),
+        versions=find_versions(name),
         bare_seconds=statistics.median(loop.round for loop in loops),
         seconds=statistics.median(peer.round for peer in peers),
         start_seconds=statistics.median(peer.start for peer in peers),
@@ -158,8 +159,8 @@ def compare(name: str, work: Workload, repeats: int) -> Row:
     )
 
 
-def absent(name: str) -> str:
-    """Say why a peer cannot be used, or nothing."""
+def explain_absence(name: str) -> str:
+    """Say why a peer cannot be used; nothing if it can."""
     # First the driver: it sets what the framework reads when it is imported.
     import_module(f".{PEERS[name].driver}", __package__)
     try:
@@ -169,18 +170,19 @@ def absent(name: str) -> str:
     return ""
 
 
-def versions(name: str) -> dict[str, str | None]:
+def find_versions(name: str) -> dict[str, str | None]:
     """Return the versions of what is timed; None for a package that is not installed."""
-    known: dict[str, str | None] = {}
+    versions: dict[str, str | None] = {}
     for package in PEERS[name].packages:
         try:
-            known[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            known[package] = None
-    return known
+            versions[package] = None
+    return versions
 
 
-def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser("python -m benchmarks.peers", description=__doc__)
     parser.add_argument(
         "--workload", nargs="+", choices=[*bench.WORKLOADS], default=[*bench.WORKLOADS]
@@ -192,42 +194,43 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=int, help="in a run, at least 2; default: those of the workload"
     )
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    chosen = parser.parse_args(argv)
-    if chosen.repeats < 1 or (chosen.rounds is not None and chosen.rounds < 2):
+    parser.add_argument("--json", action="store_true", help="print the times as JSON")
+    options = parser.parse_args(argv)
+    if options.repeats < 1 or (options.rounds is not None and options.rounds < 2):
         parser.error("--repeats is at least 1, --rounds at least 2")
-    return chosen
+    return options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Time all peers that are installed; return the exit code."""
-    chosen = arguments(argv)
-    missing = []
-    for name in chosen.peer:
+    options = parse_arguments(argv)
+    present, missing = [], []
+    for name in options.peer:
         with contextlib.redirect_stdout(sys.stderr):
-            reason = absent(name)
-        if reason:
-            missing.append(name)
-            how = f"{PEERS[name].install}, see benchmarks/peers/README.md"
-            print(f"{name}: skipped ({reason}); {how}", file=sys.stderr)
-    present = [name for name in chosen.peer if name not in missing]
+            reason = explain_absence(name)
+        if not reason:
+            present.append(name)
+            continue
+        missing.append(name)
+        how = f"{PEERS[name].install}, see benchmarks/peers/README.md"
+        print(f"{name}: skipped ({reason}); {how}", file=sys.stderr)
     workloads = {}
-    for title in chosen.workload if present else []:
+    for title in options.workload if present else []:
         work = bench.WORKLOADS[title]
-        work = replace(work, rounds=chosen.rounds or work.rounds)
-        rows = time_peers(present, work, chosen.repeats)
+        work = replace(work, rounds=options.rounds or work.rounds)
+        rows = time_peers(present, work, options.repeats)
         peers = {name: asdict(row) for name, row in rows.items()}
         workloads[title] = {"about": str(work), "rounds": work.rounds, "peers": peers}
-        if not chosen.json:
-            show(work, rows, chosen.repeats)
-    if chosen.json:
-        figures = {
-            "environment": environment(),
-            "repeats": chosen.repeats,
+        if not options.json:
+            show(work, rows, options.repeats)
+    if options.json:
+        report = {
+            "environment": describe_environment(),
+            "repeats": options.repeats,
             "workloads": workloads,
             "missing": missing,
         }
-        print(json.dumps(figures, indent=1))
+        print(json.dumps(report, indent=1))
     return 0
 
 
@@ -248,8 +251,10 @@ def show(work: Workload, rows: Mapping[str, Row], repeats: int) -> None:
     print(f"{about}, median of {repeats}")
     print(f"{'':<34} {'seconds':>9} {'bare loop':>10} {'of the loop':>12} {'start-up':>9}")
     for name, row in rows.items():
-        known = [f"{k} {v}" if v else f"no {k}" for k, v in row.versions.items()]
-        label = f"{name} ({', '.join(known)})"
+        packages = []
+        for package, version in row.versions.items():
+            packages.append(f"{package} {version}" if version else f"no {package}")
+        label = f"{name} ({', '.join(packages)})"
         spread = f"({row.lowest:.2f} to {row.highest:.2f} of the loop)"
         print(
             f"{label:<34} {row.seconds:>9.3f} {row.bare_seconds:>10.3f} "

@@ -21,7 +21,7 @@ def nothing() -> None:
 
 
 class Logits(nn.Module):
-    """The model of the bare loop with its initial weights; logits come out, as frameworks want."""
+    """The model of the bare loop with its initial weights, as frameworks expect it."""
 
     def __init__(self, work: Workload) -> None:
         super().__init__()

@@ -26,8 +26,8 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
-def with_ray() -> bool:
-    """Tell whether Flower's own simulation can be used."""
+def has_ray() -> bool:
+    """Say whether Flower's own simulation can be used."""
     try:
         import_module("ray")
     except ImportError:
@@ -68,15 +68,13 @@ def rounds(work: Workload, clients: Federation, round_done: RoundDone = nothing)
         parts = [torch.from_numpy(clients.train.parts[who]) for who in range(work.clients)]
         torch.save((clients.train.samples.x, clients.train.samples.y, parts), file)
         try:
-            (_simulate if with_ray() else _in_turn)(work, client_app(work, file), serve)
+            (_simulate if has_ray() else _call_in_turn)(work, client_app(work, file), serve)
         finally:
             _open.cache_clear()
     # A client that fails is only left out by Flower: such a run would look fast.
-    replies = (
-        [int(record["replies"]) for record in histories[0].train_metrics_clientapp.values()]
-        if histories
-        else []
-    )
+    replies = []
+    for record in histories[0].train_metrics_clientapp.values() if histories else []:
+        replies.append(int(record["replies"]))
     if replies != [work.in_round] * work.rounds:
         raise RuntimeError(f"Flower: clients failed, replies by round {replies}")
 
@@ -97,16 +95,15 @@ def client_app(work: Workload, file: str) -> Any:
         app = import_module("flwr.app")
         torch.set_num_threads(1)
         x, y, parts = _open(file)
-        number, who = (
-            int(message.content["config"]["server-round"]),
-            int(context.node_config["partition-id"]),
-        )
+        number = int(message.content["config"]["server-round"])
+        who = int(context.node_config["partition-id"])
         net = Logits(work)
         net.load_state_dict(message.content["arrays"].to_torch_state_dict())
         optimizer = torch.optim.SGD(net.parameters(), lr=work.lr)
         for features, labels in batches(work, (x, y), parts[who], number, who):
             optimizer.zero_grad()
-            F.cross_entropy(net(features), labels).backward()  # type: ignore[no-untyped-call]  # of torch
+            loss = F.cross_entropy(net(features), labels)
+            loss.backward()  # type: ignore[no-untyped-call]  # of torch
             optimizer.step()
         content = {
             "arrays": app.ArrayRecord(net.state_dict()),
@@ -135,25 +132,23 @@ def _simulate(work: Workload, client: Any, serve: Any) -> None:
     )
 
 
-def _in_turn(work: Workload, client: Any, serve: Any) -> None:
+def _call_in_turn(work: Workload, client: Any, serve: Any) -> None:
     """Hand the strategy's messages to the ClientApp directly: what Flower costs without Ray."""
     app = import_module("flwr.app")
     identity = import_module("flwr.supercore.task_identity").TaskIdentity
-    identity.task_id, identity.run_id, identity.node_id = (
-        1,
-        0,
-        0,
-    )  # messages carry it; Flower's runners set it
-    contexts = {
-        who + 1: app.Context(
+    # Messages carry these; Flower's runners set them.
+    identity.task_id = 1
+    identity.run_id = 0
+    identity.node_id = 0
+    contexts = {}
+    for client_id in range(work.clients):
+        contexts[client_id + 1] = app.Context(
             run_id=0,
-            node_id=who + 1,
-            node_config={"partition-id": who},
+            node_id=client_id + 1,
+            node_config={"partition-id": client_id},
             state=app.RecordDict(),
             run_config={},
         )
-        for who in range(work.clients)
-    }
 
     class Grid:
         def get_node_ids(self) -> Iterable[int]:

@@ -1,4 +1,11 @@
-"""fedbr: federated learning on heterogeneous data."""
+"""fedbr: federated learning on heterogeneous data.
+
+>>> import fedbr
+>>> short = ["train.rounds=1", "train.local_steps=1"]
+>>> results = fedbr.run_recipe("digits", overrides=short, methods=["fedavg", "fedbr"])
+>>> results.labels
+['FedAvg', 'FedBR']
+"""
 
 from __future__ import annotations
 
@@ -42,7 +49,8 @@ if TYPE_CHECKING:
     from .util.errors import Diverged as Diverged
     from .util.errors import InputError as InputError
 
-# Loaded when first used, so that `fedbr --help` does not wait for torch.
+# Where each public name is defined. It is imported when it is first used, so that `fedbr --help`
+# does not wait for torch.
 _HOME = {
     "Batch": ".core.method",
     "ClientContext": ".core.method",

@@ -1,4 +1,7 @@
-"""What methods cost: speed against a bare PyTorch loop in turns, and bytes against FedAvg."""
+"""What methods cost: time against a bare PyTorch loop, and bytes against FedAvg.
+
+Nothing here is used by training.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,14 +23,19 @@ from .core.rng import stream, torch_stream
 from .data import Federation
 from .methods import FedBR
 from .util.processes import one_thread
+from .util.tables import Options
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Rounds of training: how many clients, how many steps, which model, which samples."""
+    """Rounds of training: how many clients, how many steps, which model, which samples.
+
+    >>> print(MLP)
+    mlp (hidden [64]) on 784: 10 clients, 50 steps, batch 64
+    """
 
     model: str
-    options: dict[str, Any]
+    options: Options
     shape: tuple[int, ...]
     clients: int
     local_steps: int
@@ -43,15 +50,17 @@ class Workload:
 
     @property
     def in_round(self) -> int:
+        """How many clients train in a round."""
         return self.each or self.clients
 
     def __str__(self) -> str:
-        options = ", ".join(f"{k} {v}" for k, v in self.options.items())
-        some = f", {self.each} a round" if self.each else ""
-        return (
-            f"{self.model} ({options}) on {'x'.join(map(str, self.shape))}: {self.clients} clients{some}, "
-            f"{self.local_steps} steps, batch {self.batch_size}"
-        )
+        options = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        shape = "x".join(str(size) for size in self.shape)
+        clients = f"{self.clients} clients"
+        if self.each:
+            clients += f", {self.each} a round"
+        steps = f"{self.local_steps} steps, batch {self.batch_size}"
+        return f"{self.model} ({options}) on {shape}: {clients}, {steps}"
 
 
 DIGITS_CNN = Workload("cnn", {"width": 0.25}, (1, 8, 8), clients=10, local_steps=50, batch_size=32)
@@ -71,20 +80,23 @@ MLP = Workload(
 )
 MANY = replace(MLP, clients=1000, each=100, local_steps=5, samples=60, rounds=8)
 WORKLOADS = {"cnn": PAPER_CNN, "mlp": MLP, "mlp-1000": MANY}
-CROWD = replace(
-    MANY, shape=(64,), batch_size=16, samples=20, clients=10_000, rounds=200
-)  # digits-sized samples
+# Samples of the size of digits.
+CROWD = replace(MANY, shape=(64,), batch_size=16, samples=20, clients=10_000, rounds=200)
 
 Variants = Sequence[tuple[str, list[Method]]]
 RoundDone = Callable[..., object]  # is called after every round
+Rounds = Callable[[RoundDone], object]  # trains
 # The projector of the authors' code: twice as wide as there are features.
 RELEASED = "FedBR, released sizes"
 
 
-def usual(work: Workload) -> Variants:
+def default_variants(work: Workload) -> Variants:
     """Return what is timed unless something else is asked for."""
-    variants: list[tuple[str, list[Method]]]
-    variants = [("FedAvg", []), ("FedBR", [FedBR()]), ("FedBR, lazy 10", [FedBR(lazy=10)])]
+    variants: list[tuple[str, list[Method]]] = [
+        ("FedAvg", []),
+        ("FedBR", [FedBR()]),
+        ("FedBR, lazy 10", [FedBR(lazy=10)]),
+    ]
     if work.model == "mlp":  # the CNN has 128 features, for which both sizes are the same
         features = work.options["hidden"][-1]
         variants.append((RELEASED, [FedBR(hidden=2 * features, width=features)]))
@@ -93,7 +105,7 @@ def usual(work: Workload) -> Variants:
 
 @dataclass(frozen=True)
 class Ratio:
-    """CPU time of a method divided by that of the bare loop, over the repetitions."""
+    """CPU time of a variant divided by that of the bare loop, over the repetitions."""
 
     name: str
     values: Sequence[float]
@@ -101,11 +113,12 @@ class Ratio:
 
     @property
     def median(self) -> float:
+        """The median over the repetitions."""
         return statistics.median(self.values)
 
     def beside(self, other: Ratio) -> float:
         """Compare with another variant of the same run, repetition by repetition."""
-        return statistics.median(a / b for a, b in zip(self.values, other.values, strict=True))
+        return statistics.median(_divide(self.values, other.values))
 
 
 def measure(
@@ -114,38 +127,46 @@ def measure(
     """Time the bare loop and the variants, in turn, with one thread.
 
     A machine that slows down for a while slows down all of them: ratios are taken repetition by
-    repetition. tick: is called when one of them is done.
+    repetition.
+
+    Args:
+        work: what they train.
+        repeats: how often each of them trains.
+        variants: what is compared with the loop.
+        tick: is called when one of them is done.
 
     Returns:
         The loop's median seconds of a round, and the ratio of each variant.
     """
     clients = samples(work)
-    runs = _runs(work, clients, variants)
+    runs = _prepare(work, clients, variants)
+    seconds: list[list[float]] = [[] for _ in runs]  # of each run, one per repetition
     with one_thread():
         if work.whole:
-            for run in _runs(replace(work, rounds=1), clients, variants):
+            for run in _prepare(replace(work, rounds=1), clients, variants):
                 run(lambda *_: None)  # libraries, caches
-        spent = []
         for _ in range(repeats):
-            seconds = []
-            for run in runs:
-                seconds.append(_seconds(work, run))
+            for run, values in zip(runs, seconds, strict=True):
+                values.append(_time_round(work, run))
                 tick()
-            spent.append(seconds)
-    bare, *others = zip(*spent, strict=True)
-    ratios = [
-        Ratio(name, [t / b for t, b in zip(values, bare, strict=True)], statistics.median(values))
-        for (name, _), values in zip(variants, others, strict=True)
-    ]
+    bare, *others = seconds
+    ratios = []
+    for (name, _), values in zip(variants, others, strict=True):
+        ratios.append(Ratio(name, _divide(values, bare), statistics.median(values)))
     return statistics.median(bare), ratios
 
 
-def _runs(
-    work: Workload, clients: Federation, variants: Variants
-) -> list[Callable[[RoundDone], object]]:
-    """Return the bare loop and every variant, ready to run."""
-    runs: list[Callable[[RoundDone], object]] = [partial(bare_rounds, work, clients)]
-    return runs + [partial(_train, work, clients, methods) for _, methods in variants]
+def _divide(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Divide repetition by repetition."""
+    return [value / other for value, other in zip(values, others, strict=True)]
+
+
+def _prepare(work: Workload, clients: Federation, variants: Variants) -> list[Rounds]:
+    """Return the bare loop and every variant, ready to train."""
+    runs: list[Rounds] = [partial(bare_rounds, work, clients)]
+    for _, methods in variants:
+        runs.append(partial(_train, work, clients, methods))
+    return runs
 
 
 def _train(
@@ -154,7 +175,7 @@ def _train(
     fedbr_rounds(work, clients, methods, watch=round_done)
 
 
-def _seconds(work: Workload, run: Callable[[RoundDone], object]) -> float:
+def _time_round(work: Workload, run: Rounds) -> float:
     """Return the CPU seconds of a round."""
     marks = [time.process_time()]
     run(lambda *_: marks.append(time.process_time()))
@@ -164,7 +185,11 @@ def _seconds(work: Workload, run: Callable[[RoundDone], object]) -> float:
 
 
 def workers(work: Workload, repeats: int, counts: Sequence[int] = (1, 2)) -> dict[int, list[float]]:
-    """Time the second round with several numbers of workers, in turn: wall seconds."""
+    """Time the second round with several numbers of workers, in turn.
+
+    Returns:
+        For each number of workers the wall seconds, one value per repetition.
+    """
     clients = samples(work)
     seconds: dict[int, list[float]] = {count: [] for count in counts}
     for _ in range(repeats):
@@ -183,23 +208,26 @@ class Scale:
 
     @property
     def ratio(self) -> float:
+        """Seconds with many clients divided by seconds with few: median of the repetitions."""
         few, many = (self.seconds[clients] for clients in sorted(self.seconds))
-        return statistics.median(b / a for a, b in zip(few, many, strict=True))
+        return statistics.median(_divide(many, few))
 
 
 def scale(work: Workload, repeats: int, few: int = 200) -> Scale:
     """Time the same rounds with a few clients and with all of a workload's, in turn."""
-    worlds = [(w, samples(w)) for w in (replace(work, clients=few), work)]
-    for world, clients in worlds:  # libraries, caches
-        fedbr_rounds(replace(world, rounds=2), clients, [])
-    before, scales = _memory("VmRSS"), Scale({world.clients: [] for world, _ in worlds}, [])
+    works = [replace(work, clients=few), work]
+    clients = [samples(each) for each in works]
+    for each, federation in zip(works, clients, strict=True):  # libraries, caches
+        fedbr_rounds(replace(each, rounds=2), federation, [])
+    result = Scale({each.clients: [] for each in works}, [])
+    before = _memory("VmRSS")
     for _ in range(repeats):
         _forget_most_memory()
-        for world, clients in worlds:
-            seconds = fedbr_rounds(world, clients, []).seconds_train
-            scales.seconds[world.clients].append(statistics.median(seconds))
-        scales.memory.append(_memory("VmHWM") - before)
-    return scales
+        for each, federation in zip(works, clients, strict=True):
+            seconds = fedbr_rounds(each, federation, []).seconds_train
+            result.seconds[each.clients].append(statistics.median(seconds))
+        result.memory.append(_memory("VmHWM") - before)
+    return result
 
 
 def _memory(key: str) -> int:
@@ -219,14 +247,13 @@ def _forget_most_memory() -> None:
 def samples(work: Workload) -> Federation:
     """Make random samples: speed does not depend on what is in them."""
     rng = stream(0, "bench")
-    pairs = [
-        (
-            torch.from_numpy(rng.random((work.samples, *work.shape), dtype="float32")),
-            torch.from_numpy(rng.integers(10, size=work.samples)),
-        )
-        for _ in range(work.clients)
-    ]
-    return Federation.from_clients(pairs, test=(pairs[0][0][:10], torch.arange(10)))
+    clients = []
+    for _ in range(work.clients):
+        x = torch.from_numpy(rng.random((work.samples, *work.shape), dtype="float32"))
+        y = torch.from_numpy(rng.integers(10, size=work.samples))
+        clients.append((x, y))
+    first, _ = clients[0]
+    return Federation.from_clients(clients, test=(first[:10], torch.arange(10)))
 
 
 def bare_rounds(work: Workload, clients: Federation, round_done: RoundDone = lambda: None) -> None:
@@ -238,15 +265,12 @@ def bare_rounds(work: Workload, clients: Federation, round_done: RoundDone = lam
     x, y = clients.train.samples.x, clients.train.samples.y
     for number in range(1, work.rounds + 1):
         start, total = total, [torch.zeros_like(p) for p in total]
-        for client in (
-            stream(0, "clients", number).permutation(work.clients)[: work.in_round].tolist()
-        ):
-            part = clients.train.parts[client]
-            own = torch.from_numpy(part)
+        order = stream(0, "clients", number).permutation(work.clients)
+        for client in order[: work.in_round].tolist():
+            own = torch.from_numpy(clients.train.parts[client])
             rng = stream(0, "batches", number, client)
-            index = torch.from_numpy(
-                rng.integers(len(part), size=(work.local_steps, work.batch_size))
-            )
+            draws = rng.integers(len(own), size=(work.local_steps, work.batch_size))
+            index = torch.from_numpy(draws)
             with torch.no_grad():
                 torch._foreach_copy_(parameters, start)
             for step in range(work.local_steps):
@@ -260,35 +284,73 @@ def bare_rounds(work: Workload, clients: Federation, round_done: RoundDone = lam
 
 
 def fedbr_rounds(
-    work: Workload, clients: Federation, methods: Sequence[Method], workers: int = 1, **more: Any
+    work: Workload,
+    clients: Federation,
+    methods: Sequence[Method],
+    workers: int = 1,
+    watch: RoundDone | None = None,
 ) -> api.Run:
-    """The same through the package, from the first object to the trained model."""
+    """Train the same through the package, from the first object to the trained model.
+
+    Args:
+        work: what to train.
+        clients: of ``samples``.
+        methods: of the variant; none for FedAvg.
+        workers: how many processes train.
+        watch: is called after every round.
+    """
     return api.train(
-        clients, work.model, methods, rounds=work.rounds, local_steps=work.local_steps, batch_size=work.batch_size,
-        lr=work.lr, clients_per_round=work.each, evaluate_every=0, workers=workers, device="cpu", **more,
+        clients,
+        work.model,
+        methods,
+        rounds=work.rounds,
+        local_steps=work.local_steps,
+        batch_size=work.batch_size,
+        lr=work.lr,
+        clients_per_round=work.each,
+        evaluate_every=0,
+        workers=workers,
+        device="cpu",
+        watch=watch,
         **work.options,
-    )  # fmt: skip
+    )
 
 
 def traffic(work: Workload, methods: Mapping[str, Method]) -> dict[str, dict[str, float]]:
-    """Count what a client sends and receives, each round against FedAvg, and once.
+    """Count what a client sends and receives when it trains with a method.
 
     Every method trains for two short rounds.
+
+    Returns:
+        For each method the bytes of a round, divided by those of FedAvg, and the bytes that travel
+        only once.
     """
     clients = samples(work)
-
-    def sent(variant: list[Method]) -> tuple[Tensor, Tensor]:
-        run = api.train(
-            clients, work.model, variant, rounds=2, local_steps=1, batch_size=work.batch_size, evaluate_every=0,
-            clients_at_once=1, **work.options,
-        )  # fmt: skip
-        first, second = (torch.tensor(line, dtype=torch.float64) for line in run.bytes)
-        return second, (first - second) / work.clients
-
-    base, _ = sent([])
-    counted = {}
+    base, _ = _count_bytes(work, clients, [])
+    counts = {}
     for name, method in methods.items():
-        each, once = sent([method])
-        figures = [round(value, 4) for value in (*(each / base).tolist(), *once.tolist())]
-        counted[name] = dict(zip(("up", "down", "once_up", "once_down"), figures, strict=True))
-    return counted
+        each, once = _count_bytes(work, clients, [method])
+        up, down = (each / base).tolist()
+        once_up, once_down = once.tolist()
+        values = {"up": up, "down": down, "once_up": once_up, "once_down": once_down}
+        counts[name] = {key: round(value, 4) for key, value in values.items()}
+    return counts
+
+
+def _count_bytes(
+    work: Workload, clients: Federation, methods: list[Method]
+) -> tuple[Tensor, Tensor]:
+    """Return the bytes up and down of the second round, and of each client only in the first."""
+    run = api.train(
+        clients,
+        work.model,
+        methods,
+        rounds=2,
+        local_steps=1,
+        batch_size=work.batch_size,
+        evaluate_every=0,
+        clients_at_once=1,
+        **work.options,
+    )
+    first, second = (torch.tensor(pair, dtype=torch.float64) for pair in run.bytes)
+    return second, (first - second) / work.clients

@@ -148,8 +148,8 @@ def test_a_run_goes_on_from_files(tmp_path: Path) -> None:
     seen: set[int] = set()
     for _ in range(6):
         with pytest.raises(KeyboardInterrupt):
-            train_recipe(recipe, tmp_path / "parts", seen=stop)
-    train_recipe(recipe, tmp_path / "parts", seen=stop)
+            train_recipe(recipe, tmp_path / "parts", on_round=stop)
+    train_recipe(recipe, tmp_path / "parts", on_round=stop)
     run = tmp_path / "parts" / "runs" / "both-0"
     assert files(run / "memory")
     wanted = (tmp_path / "whole/runs/both-0/model.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""What is measured of one local model, from outputs made by hand in which no two of them are the same."""
+"""What is measured of one local model, from outputs made by hand that are all different."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedbr.bias.features import centroid_accuracy, linear_cka, silhouette
 from fedbr.bias.measures import measure, measure_all
 from fedbr.bias.sample import Probe
 from fedbr.core.model import Output
-from fedbr.metrics.local import Classes, seen_and_unseen
+from fedbr.metrics.local import Classes, split_classes
 
 OWN = Classes([0, 1], [2, 3], False)
 Y = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
@@ -99,5 +99,5 @@ def test_seen_and_unseen(
 ) -> None:
     table = torch.tensor(counts)
     sizes = table.sum(dim=1)
-    assert seen_and_unseen(table / sizes[:, None], sizes.tolist(), [0, 1]) == expected
-    assert seen_and_unseen(table / sizes[:, None], sizes.tolist(), [1]) == expected[1:]
+    assert split_classes(table / sizes[:, None], sizes.tolist(), [0, 1]) == expected
+    assert split_classes(table / sizes[:, None], sizes.tolist(), [1]) == expected[1:]

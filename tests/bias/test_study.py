@@ -14,7 +14,7 @@ from torch import nn
 
 import fedbr
 from conftest import blobs
-from fedbr.bias import Options, before_and_after, drift_figures, study, two_halves
+from fedbr.bias import Options, before_and_after, drift_figures, outcome, study, two_halves
 from fedbr.bias.bar_figures import GLOBAL, model_of, with_title
 from fedbr.bias.diagnosis import Diagnosis
 from fedbr.bias.features import cosine_shift
@@ -214,7 +214,7 @@ def test_all_is_refused_before_anything_is_trained(monkeypatch: pytest.MonkeyPat
         raise AssertionError
 
     monkeypatch.setattr(study, "train_centrally", trains)
-    monkeypatch.setattr(study, "play_from", trains)
+    monkeypatch.setattr(outcome, "play_from", trains)
     net = fedbr.FedModel(nn.Linear(6, 3), 3, 4)
     net.classifier = Untouchable(3, 4)
     for variants, model, start, words in (
@@ -253,19 +253,19 @@ def test_numbers_are_there_whatever_happens_to_pictures(
 
 
 def test_aggregated_is_the_mean_of_the_local_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+    played = []
 
     def play_from(*arguments: object) -> object:
-        seen.append(real(*arguments))  # type: ignore[arg-type]
-        return seen[-1]
+        played.append(real(*arguments))  # type: ignore[arg-type]
+        return played[-1]
 
-    real = study.play_from
-    monkeypatch.setattr(study, "play_from", play_from)
+    real = outcome.play_from
+    monkeypatch.setattr(outcome, "play_from", play_from)
     net = fedbr.FedModel(nn.Sequential(nn.Linear(6, 8), nn.Tanh()), 8, 4)
     done = fedbr.diagnose(
         one_class_each(), net, {"FedAvg": []}, lr=0.1, **SHORT | {"local_steps": 20}
     )
-    models = seen[0].local
+    models = played[0].local
     net.set_weights({k: sum(m[k] for m in models) / len(models) for k in models[0]})
     right = (net.predict(done.view.x) == done.view.y).double()
     expected = np.mean([float(right[done.view.y == c].mean()) for c in range(4)])
@@ -336,8 +336,8 @@ def test_clients_that_have_everything(tmp_path: Path) -> None:
 def test_some_clients_have_everything() -> None:
     x, y = blobs(classes=2)
     federation = fedbr.Federation.from_clients([(x, y), (x[y == 0], y[y == 0])], test=(x, y))
-    said = fedbr.diagnose(federation, "mlp", {"FedAvg": []}, **SHORT).sentences()[0]
-    assert "has never seen, of which 1 of 2 clients have some, its model takes" in said
+    sentence = fedbr.diagnose(federation, "mlp", {"FedAvg": []}, **SHORT).sentences()[0]
+    assert "has never seen, of which 1 of 2 clients have some, its model takes" in sentence
 
 
 @pytest.mark.parametrize(("share", "foreign"), [(0.0, 0.0), (0.1, 0.1), (0.5, 0.5)])
@@ -425,9 +425,9 @@ def test_the_components_share_all_else() -> None:
         ({"client": 9}, "client = 9: there are clients 0 to 3"),
         ({"start": "nowhere"}, "diagnose.start = 'nowhere'"),
         ({"start": "scratch"}, "add pretrain epochs"),
-        ({"methods": []}, "methods: lists of methods by label are expected"),
+        ({"methods": []}, "methods: expected lists of methods by label"),
         ({"methods": {"FedBR": fedbr.FedBR()}}, "methods['FedBR'] = "),
-        ({"methods": {"": []}}, "methods: '' is no label"),
+        ({"methods": {"": []}}, "methods: expected a label, not ''"),
         ({"local_step": 5}, "did you mean 'local_steps'?"),
         ({"widht": 1}, "did you mean 'width'?"),
         ({"methods": {"Moon": [fedbr.Moon()]}}, "moon: builds another model"),

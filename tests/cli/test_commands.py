@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from fedbr.cli.app import call, spread
+from fedbr.cli.app import call, repeat_options
 from fedbr.util.errors import InputError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -71,8 +71,8 @@ def test_run_writes_the_folder_of_the_contract(command: Command, tmp_path: Path)
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         assert [line["round"] for line in lines] == [1, 2]
         assert lines[0].keys() == {
-            "round", "accuracy", "accuracy_worst", "accuracy_clients", "loss", "bytes_up", "bytes_down",
-            "seconds_train", "seconds_evaluate", "clients",
+            "round", "accuracy", "accuracy_worst", "accuracy_clients", "loss", "bytes_up",
+            "bytes_down", "seconds_train", "seconds_evaluate", "clients",
         }  # fmt: skip
         assert all(
             k.startswith(("encoder.", "classifier."))
@@ -109,7 +109,7 @@ WRONG = [
     (("--set", "train.batch_size=0"), "train.batch_size = 0"),
     (("--set", "train.rounds=-1"), "train.rounds = -1"),
     (("--set", "train.rounds=many"), "train.rounds = 'many'"),
-    (("--set", "train.seeds=1,1"), "twice"),
+    (("--set", "train.seeds=1,1"), "duplicate"),
     (("--set", "fedbr.lam=-1"), "fedbr.lam = -1"),
     (("--set", "fedbr.mean_of=1"), "fedbr.mean_of = 1"),
     (("--set", "fedbr.mean_of=500"), "fedbr.mean_of = 500"),
@@ -346,7 +346,8 @@ def test_divergence_stops_one_run_and_the_others_go_on(
 ) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text(
-        '[data]\nname = "digits"\n[model]\nname = "mlp"\n[train]\nrounds = 3\nlocal_steps = 3\nlr = 0.01\n'
+        '[data]\nname = "digits"\n[model]\nname = "mlp"\n'
+        "[train]\nrounds = 3\nlocal_steps = 3\nlr = 0.01\n"
         '[[compare]]\nlabel = "explodes"\nmethods = [{ name = "fedbr", lam = 1e30 }]\n'
         '[[compare]]\nlabel = "FedAvg"\nmethods = []\n'
     )
@@ -393,7 +394,10 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_is_quick_because_torch_waits() -> None:
-    code = "import sys; from fedbr.cli.app import call; call(['--help']); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from fedbr.cli.app import call; "
+        "call(['--help']); sys.exit('torch' in sys.modules)"
+    )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode
         == 0
@@ -401,10 +405,10 @@ def test_help_is_quick_because_torch_waits() -> None:
 
 
 def test_several_values_of_one_option() -> None:
-    assert spread(["run", "digits", "--methods", "a", "b+c", "--out", "o"]) == [
+    assert repeat_options(["run", "digits", "--methods", "a", "b+c", "--out", "o"]) == [
         "run", "digits", "--methods", "a", "--methods", "b+c", "--out", "o",
     ]  # fmt: skip
-    assert spread(["run", "--set", "a=1", "b=2", "digits"]) == [
+    assert repeat_options(["run", "--set", "a=1", "b=2", "digits"]) == [
         "run",
         "--set",
         "a=1",
@@ -412,16 +416,16 @@ def test_several_values_of_one_option() -> None:
         "b=2",
         "digits",
     ]
-    assert spread(["run", "--set"]) == ["run", "--set"]
-    assert spread(["bench", "--workload", "mlp", "cnn"]) == [
+    assert repeat_options(["run", "--set"]) == ["run", "--set"]
+    assert repeat_options(["bench", "--workload", "mlp", "cnn"]) == [
         "bench",
         "--workload",
         "mlp",
         "--workload",
         "cnn",
     ]
-    with pytest.raises(InputError, match="--set: a value is wanted before --out"):
-        spread(["run", "--set", "--out", "o"])
+    with pytest.raises(InputError, match="--set: expected a value before --out"):
+        repeat_options(["run", "--set", "--out", "o"])
 
 
 def test_ctrl_c_while_libraries_load(tmp_path: Path) -> None:
@@ -577,7 +581,7 @@ def test_data_show_of_a_recipe_and_of_own_data(
         (("data", "get", "pacs"), "<domain>/<class>/<image>"),
         (("data", "get", "nonsense"), "nonsense"),
         (("run", "digits", "--methods", "local+fedbr"), "with 'local' clients train alone"),
-        (("run", "digits", "--methods", "mixup+mixup"), "twice"),
+        (("run", "digits", "--methods", "mixup+mixup"), "duplicate"),
         (("run", "digits", "--methods", "moon", "--set", "moon.tau=0"), "moon.tau = 0"),
         (("bench", "--methods", "fedbrr"), "fedbrr"),
         (("run", "digits", "--set", "fedbrr.lam=1"), "did you mean 'fedbr'?"),
@@ -647,8 +651,9 @@ def test_a_run_with_own_data_and_natural_clients(command: Command, tmp_path: Pat
         client=np.arange(60) // 20,
     )
     (tmp_path / "mine.toml").write_text(
-        'data = { name = "npz", path = "mine.npz", partition = "domains" }\nmodel = { name = "mlp" }\n'
-        'train = { rounds = 2, local_steps = 2 }\n[[compare]]\nlabel = "S"\nmethods = ["mixup", "scaffold"]\n'
+        'data = { name = "npz", path = "mine.npz", partition = "domains" }\n'
+        'model = { name = "mlp" }\ntrain = { rounds = 2, local_steps = 2 }\n'
+        '[[compare]]\nlabel = "S"\nmethods = ["mixup", "scaffold"]\n'
     )
     done = command("run", "mine.toml", "--out", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -656,7 +661,7 @@ def test_a_run_with_own_data_and_natural_clients(command: Command, tmp_path: Pat
     assert command("report", "out", cwd=tmp_path).returncode == 0
 
 
-def test_stacks_may_be_written_as_tables_print_them() -> None:
+def test_methods_may_be_written_as_tables_print_them() -> None:
     from fedbr.recipe import load as config
 
     assert config.load("digits", variants=["Mixup + FedBR"]) == config.load(

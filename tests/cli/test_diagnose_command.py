@@ -21,8 +21,8 @@ from fedbr.run.plan import PlannedRun
 from training import train_recipe
 
 SMALL = [
-    "model.name=mlp", "model.width=0.5", "data.clients=4", "train.clients_per_round=2", "train.rounds=3",
-    "train.local_steps=5", "fedbr.hidden=8", "fedbr.width=8",
+    "model.name=mlp", "model.width=0.5", "data.clients=4", "train.clients_per_round=2",
+    "train.rounds=3", "train.local_steps=5", "fedbr.hidden=8", "fedbr.width=8",
 ]  # fmt: skip
 
 
@@ -38,12 +38,12 @@ def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 def stopped(folder: Path, rounds: int, *more: str) -> Path:
     """Train, and stop after some rounds of the first variant."""
 
-    def seen(run: PlannedRun, record: RoundRecord) -> None:
+    def on_round(run: PlannedRun, record: RoundRecord) -> None:
         if record.round == rounds:
             raise Stop
 
     with pytest.raises(Stop):
-        train_recipe(config.load("digits", [*SMALL, *more]), folder, seen=seen)
+        train_recipe(config.load("digits", [*SMALL, *more]), folder, on_round=on_round)
     return folder
 
 
@@ -52,11 +52,11 @@ def test_a_partial_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     folder = stopped(tmp_path / "run", 2, "metrics.bias_every=1")
     before = (folder / "runs/FedAvg-0/checkpoint.safetensors").read_bytes()
     assert call(["diagnose", str(folder), "--samples", "50", "--clients", "2"]) == 0
-    said, progress = capsys.readouterr()
-    assert "after round 2 of 3" in said
-    assert "(drawn from 4)" in said
-    assert "50 of 359 test samples, 5 per class" in said
-    assert "Local models beside the aggregated one" in said
+    output, progress = capsys.readouterr()
+    assert "after round 2 of 3" in output
+    assert "(drawn from 4)" in output
+    assert "50 of 359 test samples, 5 per class" in output
+    assert "Local models beside the aggregated one" in output
     assert progress == ""
     numbers = json.loads((folder / "diagnosis/diagnosis.json").read_text())
     assert numbers["about"]["rounds_done"] == 2
@@ -123,7 +123,8 @@ def test_a_model_of_the_users(
     (tmp_path / "net_of_mine.py").write_text(
         "from torch import nn\nimport fedbr\n"
         "def make(shape, num_classes, width):\n"
-        "    return fedbr.FedModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU()), 9, num_classes)\n"
+        "    features = nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU())\n"
+        "    return fedbr.FedModel(features, 9, num_classes)\n"
     )
     monkeypatch.chdir(tmp_path)
     folder = stopped(tmp_path / "run", 1, "model.name=net_of_mine:make")
@@ -146,21 +147,21 @@ def test_the_toy_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         str(tmp_path),
     ]
     assert call([*line, "--set", "model.name=mlp", "--methods", "fedavg", "--samples", "50"]) == 0
-    said = capsys.readouterr().out
-    assert "two clients with half of the classes each and 10% of the other half's" in said
-    assert "trained for 1 epoch on all data" in said
-    assert "hardly seen" in said
+    output = capsys.readouterr().out
+    assert "two clients with half of the classes each and 10% of the other half's" in output
+    assert "trained for 1 epoch on all data" in output
+    assert "hardly seen" in output
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["diagnose"], "wants a result folder, or --toy"),
+        (["diagnose"], "expected a result folder, or --toy"),
         (["diagnose", "nowhere"], "holds no results"),
         (["diagnose", "--toy", "--share", "0.7"], "share = 0.7"),
         (["diagnose", "--toy", "--start", "x"], "diagnose.start = 'x'"),
-        (["diagnose", "--toy", "--run", "FedAvg"], "--run: goes with a result folder"),
-        (["diagnose", "{folder}", "--share", "0.1"], "--share: goes with --toy only"),
+        (["diagnose", "--toy", "--run", "FedAvg"], "--run: only allowed with a result folder"),
+        (["diagnose", "{folder}", "--share", "0.1"], "--share: only allowed with --toy"),
         (["diagnose", "{folder}", "--run", "FedAvgg"], "did you mean 'FedAvg'?"),
         (["diagnose", "{folder}", "--seed", "7"], "--seed 7: the folder has 0"),
         (
@@ -211,9 +212,9 @@ def test_wrong_input_is_one_line(
     if not folder.exists():
         stopped(folder, 1)
     assert call([a.format(folder=folder) for a in arguments]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert words in errors
+    assert errors.count("\n") == 1
 
 
 @pytest.mark.usefixtures("without_pictures")
@@ -254,10 +255,10 @@ def test_the_table_is_printed_before_the_pictures(
         "model.name=mlp",
     ]
     assert call([*line, "--methods", "fedavg", "--samples", "20", "--out", str(tmp_path)]) == 1
-    said = capsys.readouterr()
-    assert "X1 | X2 by nearest mean %" in said.out
-    assert "2 local steps of 32" in said.out
-    assert "No space left" in said.err
+    printed = capsys.readouterr()
+    assert "X1 | X2 by nearest mean %" in printed.out
+    assert "2 local steps of 32" in printed.out
+    assert "No space left" in printed.err
     assert (
         json.loads((tmp_path / "diagnosis/diagnosis.json").read_text())["methods"][0]["label"]
         == "FedAvg"

@@ -25,7 +25,7 @@ from fedbr.run.plan import Experiment
 
 
 class Clock:
-    """A clock that only goes on when it is told to."""
+    """A clock that only goes on when it is asked to."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -14,7 +14,7 @@ import fedbr
 from conftest import blobs
 from fedbr.backends.pool import WorkerPool
 from fedbr.core.client import new_state
-from fedbr.core.method import check_methods
+from fedbr.core.method_checks import check_methods
 from fedbr.core.wire import pack, unpack
 from fedbr.data import DataOptions, load
 from fedbr.methods import METHODS, build
@@ -34,26 +34,43 @@ VARIANTS = ["fedavg", *METHODS, *COMBINED]
 
 # method -> the setting at which it is FedAvg (SCAFFOLD and Local have none)
 NEUTRAL: dict[str, dict[str, Any]] = {
-    "fedprox": {"mu": 0}, "moon": {"weight": 0}, "dann": {"weight": 0}, "groupdro": {"eta": 0},
-    "fedbr": {"lam": 0, "mu": 0}, "mixup": {"alpha": 0}, "naivemix": {"lam": 0}, "fedmix": {"lam": 0},
-    "vhl": {"alpha": 0, "align": 0, "contrast": 0}, "fedcm": {"alpha": 1}, "feddecorr": {"beta": 0},
+    "fedprox": {"mu": 0},
+    "moon": {"weight": 0},
+    "dann": {"weight": 0},
+    "groupdro": {"eta": 0},
+    "fedbr": {"lam": 0, "mu": 0},
+    "mixup": {"alpha": 0},
+    "naivemix": {"lam": 0},
+    "fedmix": {"lam": 0},
+    "vhl": {"alpha": 0, "align": 0, "contrast": 0},
+    "fedcm": {"alpha": 1},
+    "feddecorr": {"beta": 0},
     "fedntd": {"beta": 0},
-}  # fmt: skip
+}
 MEANS = [{"lam": 0.2}, {"mean_of": 4}, {"size": 5}]
 # method -> changes of one parameter each; FedBR's many are in tests/methods/test_fedbr.py
 CHANGES: dict[str, list[dict[str, Any]]] = {
-    "local": [], "scaffold": [],
+    "local": [],
+    "scaffold": [],
     "fedprox": [{"mu": 0.2}],
     "moon": [{"weight": 0.5}, {"tau": 0.7}, {"head": False}, {"hidden": 200}, {"width": 100}],
     "dann": [{"weight": 0.5}, {"width": 100}, {"mode": "alternate"}],
     "groupdro": [{"eta": 0.1}],
     "mixup": [{"alpha": 0.5}],
-    "naivemix": MEANS, "fedmix": MEANS,
-    "vhl": [{"alpha": 0.5}, {"align": 0.5}, {"contrast": 0.5}, {"tau": 0.1}, {"size": 100}, {"per_step": 3}],
+    "naivemix": MEANS,
+    "fedmix": MEANS,
+    "vhl": [
+        {"alpha": 0.5},
+        {"align": 0.5},
+        {"contrast": 0.5},
+        {"tau": 0.1},
+        {"size": 100},
+        {"per_step": 3},
+    ],
     "fedcm": [{"alpha": 0.5}],
     "feddecorr": [{"beta": 0.5}],
     "fedntd": [{"beta": 0.5}, {"tau": 2.0}],
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +197,10 @@ def test_a_lost_part_of_the_state_is_noticed(federation: fedbr.Federation) -> No
 @pytest.mark.parametrize("name", METHODS)
 def test_a_lost_state_of_the_server_is_noticed(federation: fedbr.Federation, name: str) -> None:
     play = Play(federation, methods(name)).run(last=1)
-    header, payloads = play.server.snapshot()
-    del payloads["methods"][name]
+    snapshot = play.server.snapshot()
+    del snapshot.methods[name]
     with pytest.raises(RunError, match=f"the checkpoint lacks .* {name}"):
-        Play(federation, methods(name)).server.restore(header, payloads)
+        Play(federation, methods(name)).server.restore(snapshot)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -271,7 +288,7 @@ class Weigher(fedbr.GroupDRO):
         ([fedbr.GroupDRO(), Weigher()], "groupdro and weigher both choose the aggregation weights"),
         ([fedbr.Local(), fedbr.FedBR()], "with 'local' clients train alone"),
         ([fedbr.Mixup(), fedbr.Local()], "with 'local' clients train alone"),
-        ([fedbr.Mixup(), fedbr.Mixup()], "twice"),
+        ([fedbr.Mixup(), fedbr.Mixup()], "duplicate"),
     ],
 )
 def test_what_cannot_be_combined_is_refused(variant: list[fedbr.Method], words: str) -> None:

@@ -59,7 +59,7 @@ def test_no_step_looks_at_a_value_or_mixes_devices(
     monkeypatch.setattr(
         torch.Tensor, "__bool__", lambda _: not looks.append(1)
     )  # Moon: did anybody train before?
-    monkeypatch.setattr(client, "moved", lambda payload, where: _moved(payload, where, looked))
+    monkeypatch.setattr(client, "to_device", lambda payload, where: _moved(payload, where, looked))
     for round in (1, 2):
         for when in (round, 0) if round == 1 else (round,):
             question = server.ask(when, range(3))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import fedbr
 from fedbr.core.fast import Block
-from fedbr.core.fast.blocks import choose
+from fedbr.core.fast.block_size import choose_block_size
 from fedbr.core.fast.stacked import Residual
 from fedbr.core.method import Batch, ClientContext, trained
 from fedbr.core.model import FedModel, Output
@@ -96,11 +96,11 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("stack", [(), (fedbr.FedBR(),)], ids=["fedavg", "fedbr"])
+@pytest.mark.parametrize("variant", [(), (fedbr.FedBR(),)], ids=["fedavg", "fedbr"])
 @pytest.mark.parametrize("name", MODELS)
-def test_models(federation: fedbr.Federation, name: str, stack: tuple[fedbr.Method, ...]) -> None:
+def test_models(federation: fedbr.Federation, name: str, variant: tuple[fedbr.Method, ...]) -> None:
     torch.manual_seed(0)
-    together_as_alone(federation, FedModel(nn.Sequential(*MODELS[name]), 5, 4), *stack)
+    together_as_alone(federation, FedModel(nn.Sequential(*MODELS[name]), 5, 4), *variant)
 
 
 class Replaces(nn.Module):
@@ -134,7 +134,7 @@ def test_statistics_that_are_means_over_all_batches_train_one_client_at_a_time()
     with pytest.warns(
         RuntimeWarning, match="one at a time: BatchNorm whose statistics are means over all batches"
     ):
-        assert choose(model, spec, 3) == 1
+        assert choose_block_size(model, spec, 3) == 1
 
 
 class Halves(fedbr.Method):
@@ -202,8 +202,8 @@ def test_frozen_weights_without_statistics_use_those_of_the_start() -> None:
     for size in (1, 3):
         local = Block(model, model.weights(), size, 1)
         for weights in (some, {k: v.expand(size, *v.shape) for k, v in some.items()}):
-            found = local.frozen(weights, x).features
-            torch.testing.assert_close(found.expand(size, 8, 5)[-1], expected)
+            result = local.frozen(weights, x).features
+            torch.testing.assert_close(result.expand(size, 8, 5)[-1], expected)
 
 
 class Hooks(fedbr.Method):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import fedbr
 from fedbr.backends.pool import WorkerPool
-from fedbr.core.method import check_methods, without_neutral
+from fedbr.core.method_checks import check_methods, without_neutral
 from fedbr.core.model import FedModel
 from fedbr.core.wire import Reply, State
 from fedbr.run.run_folder import RunFolder
@@ -62,11 +62,11 @@ class Other(Median):
 
 def norms(play: Play, replies: list[Reply]) -> list[float]:
     start = play.server.params
-    found = []
+    lengths = []
     for reply in replies:
         moved = [v - start[k] for k, v in reply.payload["model"].items()]
-        found.append(math.sqrt(sum(float(v.square().sum()) for v in moved)))
-    return found
+        lengths.append(math.sqrt(sum(float(v.square().sum()) for v in moved)))
+    return lengths
 
 
 @pytest.mark.parametrize("clients_at_once", [1, 3])

@@ -4,14 +4,8 @@ import pytest
 import torch
 
 import fedbr
-from fedbr.core.method import (
-    check_methods,
-    cosine,
-    forgets_its_term,
-    per_client,
-    soft_cross_entropy,
-    take,
-)
+from fedbr.core.method import cosine, per_client, soft_cross_entropy, take
+from fedbr.core.method_checks import check_methods, loss_returns_nothing
 
 
 def test_take_lets_every_client_pick_its_own() -> None:
@@ -59,7 +53,7 @@ def test_what_cannot_be_combined_is_refused_with_the_reason() -> None:
     check_methods([Weighs(), fedbr.FedBR()])
     for methods, reason in (
         ([Weighs(), WeighsToo()], "both choose the aggregation weights"),
-        ([fedbr.FedBR(), fedbr.FedBR(lam=1)], "twice"),
+        ([fedbr.FedBR(), fedbr.FedBR(lam=1)], "duplicate"),
         ([Nameless()], "Nameless.name"),
         ([Reserved()], "Reserved.name"),
     ):
@@ -106,8 +100,8 @@ class Fails(fedbr.Method):
 
 def test_a_loss_without_a_return_is_noticed(federation: fedbr.Federation) -> None:
     others = [Looks(), Short(), Fails(), fedbr.FedBR(), fedbr.GroupDRO(), fedbr.Mixup()]
-    assert [forgets_its_term(m) for m in (Forgets(), ForgetsOutside())] == [True, True]
-    assert not any(forgets_its_term(m) for m in others)
+    assert [loss_returns_nothing(m) for m in (Forgets(), ForgetsOutside())] == [True, True]
+    assert not any(loss_returns_nothing(m) for m in others)
     with pytest.warns(
         RuntimeWarning, match=r"^methods: Forgets\.loss has no return, so it adds no term"
     ):

@@ -12,7 +12,7 @@ import fedbr
 from fedbr.core.optim import OPTIMIZERS, SGD, Gradient, Optimizer
 from fedbr.core.spec import Spec
 from fedbr.recipe.schema import TrainConfig
-from fedbr.util.validation import validated
+from fedbr.util.validation import validate
 from playing import Play
 
 
@@ -86,7 +86,7 @@ def test_an_optimizer_from_outside_is_one_entry(
 
 def test_settings_are_checked() -> None:
     with pytest.raises(fedbr.InputError, match=r"^train.optimizer = 'sdg' .* did you mean 'sgd'"):
-        validated(TrainConfig, {"optimizer": "sdg"}, "train")
+        validate(TrainConfig, {"optimizer": "sdg"}, "train")
     with pytest.raises(fedbr.InputError, match=r"^train.nesterov = true: expected train.momentum"):
-        validated(TrainConfig, {"nesterov": True}, "train")
+        validate(TrainConfig, {"nesterov": True}, "train")
     assert TrainConfig(nesterov=True, momentum=0.5).nesterov

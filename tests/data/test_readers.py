@@ -14,7 +14,7 @@ from making import make_zip, put, refusal
 from PIL import Image
 
 from fedbr.data.files import Tree
-from fedbr.data.readers import class_folders, plain, read_cifar, read_idx, read_images
+from fedbr.data.readers import class_folders, read_cifar, read_idx, read_images, to_eight_bits
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 real = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not here")
@@ -209,7 +209,7 @@ def test_sixteen_bits_as_older_decoders_give_them():
     image = Image.fromarray(deep)
     assert image.mode == "I"
     image.format = "PNG"
-    np.testing.assert_array_equal(plain(image), deep >> 8)
+    np.testing.assert_array_equal(to_eight_bits(image), deep >> 8)
 
 
 @pytest.mark.parametrize("mode", ["F", "I"])
@@ -276,14 +276,14 @@ def test_class_folders():
         "__MACOSX/9/a.png",
         "9/._a.png",
     ]
-    found = class_folders(names)
-    assert found.items == [
+    folders = class_folders(names)
+    assert folders.items == [
         (None, "9", "9/a9.png"),
         (None, "9", "9/a10.JPG"),
         (None, "10", "10/b.png"),
     ]
-    assert found.classes == ["9", "10"]
-    assert found.clients == []
+    assert folders.classes == ["9", "10"]
+    assert folders.clients == []
 
 
 def test_client_folders():
@@ -293,11 +293,11 @@ def test_client_folders():
         for label in ("dog", "cat")
         for i in (2, 10, 1)
     ]
-    found = class_folders(names)
-    assert found.clients == ["c2", "c10"]
-    assert found.classes == ["cat", "dog"]
-    assert found.items[0] == ("c2", "cat", "c2/cat/1.png")
-    assert [item.name for item in found.items][:3] == [
+    folders = class_folders(names)
+    assert folders.clients == ["c2", "c10"]
+    assert folders.classes == ["cat", "dog"]
+    assert folders.items[0] == ("c2", "cat", "c2/cat/1.png")
+    assert [item.name for item in folders.items][:3] == [
         "c2/cat/1.png",
         "c2/cat/2.png",
         "c2/cat/10.png",
@@ -306,21 +306,21 @@ def test_client_folders():
 
 @pytest.mark.parametrize("root", ["", "PACS/", "a/b/c/", "PACS.zip!/PACS/", "x/all.tar.gz!/"])
 def test_common_folders_do_not_count(root):
-    found = class_folders(
+    folders = class_folders(
         [root + n for n in ("photo/dog/1.png", "sketch/dog/1.png", "sketch/cat/1.png")]
     )
-    assert (found.clients, found.classes) == (["photo", "sketch"], ["cat", "dog"])
-    found = class_folders([root + n for n in ("dog/1.png", "cat/1.png")])
-    assert (found.clients, found.classes) == ([], ["cat", "dog"])
-    found = class_folders([root + "dog/1.png"])
-    assert (found.clients, found.classes) == ([], ["dog"])
+    assert (folders.clients, folders.classes) == (["photo", "sketch"], ["cat", "dog"])
+    folders = class_folders([root + n for n in ("dog/1.png", "cat/1.png")])
+    assert (folders.clients, folders.classes) == ([], ["cat", "dog"])
+    folders = class_folders([root + "dog/1.png"])
+    assert (folders.clients, folders.classes) == ([], ["dog"])
 
 
 def test_an_archive_for_each_client():
-    found = class_folders(
+    folders = class_folders(
         ["photo.zip!/dog/1.png", "photo.zip!/cat/1.png", "Art.v2.tar.gz!/dog/1.png"]
     )
-    assert (found.clients, found.classes) == (["Art.v2", "photo"], ["cat", "dog"])
+    assert (folders.clients, folders.classes) == (["Art.v2", "photo"], ["cat", "dog"])
 
 
 def test_no_images_no_classes():
@@ -393,14 +393,14 @@ def test_cifar(hint, name, label_bytes, maximum, each):
 @real
 def test_pacs_originals_give_the_small_images():
     originals, small = (Tree.open(SHARED, hint) for hint in ("PACS-original", "PACS-32px"))
-    found, every = class_folders(originals.names), class_folders(small.names)
-    assert found.clients == every.clients == ["art_painting", "cartoon", "photo", "sketch"]
+    folders, every = class_folders(originals.names), class_folders(small.names)
+    assert folders.clients == every.clients == ["art_painting", "cartoon", "photo", "sketch"]
     assert (
-        found.classes
+        folders.classes
         == every.classes
         == ["dog", "elephant", "giraffe", "guitar", "horse", "house", "person"]
     )
-    assert (len(found.items), len(every.items)) == (112, 9991)
-    names = [item.name for item in found.items][::5]
+    assert (len(folders.items), len(every.items)) == (112, 9991)
+    names = [item.name for item in folders.items][::5]
     twins = [n.replace("-original-sample", "-32px").rpartition(".")[0] + ".png" for n in names]
     np.testing.assert_array_equal(read_images(originals, names, 32), read_images(small, twins, 32))

@@ -76,20 +76,20 @@ class Place:
     def node(self, number: int, ids: str, keys: Path | None = None, hostile: str = "") -> None:
         config = launch.node_config(ids, "", self.folder / f"state{number}")
         where = f"127.0.0.1:{self.port}"
-        line = launch.node_line(where, config, free_port(), keys or self.keys, f"node-{number}")
+        line = launch.node_command(where, config, free_port(), keys or self.keys, f"node-{number}")
         name, log = f"node {number}", self.folder / f"node-{number}.log"
         if not hostile:
             launch.start_node(self.programs, name, line, log)
             return
         address = self.programs.private_folder() / "socket"
         line_of_daemon = [sys.executable, str(HOSTILE), str(address), hostile]
-        self.programs.start(launch.daemon_of(name), line_of_daemon, log)
+        self.programs.start(launch.daemon_name(name), line_of_daemon, log)
         until(address.exists)
         self.programs.start(name, line, log, {SOCKET: str(address)})
 
     def kill(self, name: str) -> None:
         """Without any warning, with all that it started."""
-        for each in (launch.daemon_of(name), name):
+        for each in (launch.daemon_name(name), name):
             if (process := self.programs.running.pop(each, None)) is not None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -97,8 +97,8 @@ class Place:
             until(lambda: not any("flwr-serverapp" in line for line in alive(self.folder).values()))
 
     def run(self, chosen: Recipe, **settings: Any) -> subprocess.Popen[bytes]:
-        given = {"out": str(self.out), "wait": 120.0, "reply-timeout": 240.0} | settings
-        submit.submit(self.programs, self.folder, chosen, given)
+        config = {"out": str(self.out), "wait": 120.0, "reply-timeout": 240.0} | settings
+        submit.submit(self.programs, self.folder, chosen, config)
         return self.programs.running.pop(submit.RUN)
 
     def log(self) -> str:
@@ -107,20 +107,18 @@ class Place:
 
 
 def alive(folder: Path) -> dict[int, str]:
-    """Command lines of processes that name a folder, or have Flower's home in it, as all that
-    Flower starts.
-    """
+    """Command lines of processes that name a folder, or have Flower's home in it."""
     lines = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            known = (
+            names_folder = (
                 str(folder) in line
                 or f"FLWR_HOME={folder}".encode() in (entry / "environ").read_bytes()
             )
         except OSError:
             continue
-        if known and int(entry.name) != os.getpid():
+        if names_folder and int(entry.name) != os.getpid():
             lines[int(entry.name)] = line
     return lines
 

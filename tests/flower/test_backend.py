@@ -25,7 +25,6 @@ from fedbr.flower.messages import (
     ANSWER,
     MODEL,
     Answer,
-    Blobs,
     Request,
     pack_answer,
     unpack_answer,
@@ -34,13 +33,14 @@ from fedbr.flower.node import NodeSettings, reply_to
 from fedbr.flower.roster import Roster, Settings
 from fedbr.flower.server import serve
 from fedbr.flower.site import lasting_pool, site_of
+from fedbr.flower.types import Blobs
 from fedbr.metrics import MeasuredRound
 from fedbr.recipe import load as config
 from fedbr.recipe.overrides import read_variant
 from fedbr.recipe.schema import MetricsConfig, Recipe
 from fedbr.run.plan import PlannedRun
 from fedbr.util.errors import InputError, RunError
-from training import Calls, train_recipe
+from training import Callback, train_recipe
 
 PROMISED = ["fedavg", "fedbr", "scaffold", "moon", "mixup+fedbr+fedcm"]
 QUICK = Settings(reply_timeout=30, wait=0.2, min_share=0.5)
@@ -139,7 +139,7 @@ HOSTILE: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "section": (lambda r: Reply(r.client, r.num_examples, {}, r.metrics), "no section"),
     "extra": (
         lambda r: Reply(r.client, r.num_examples, r.payload | {"x": {}}, r.metrics),
-        "nobody asked for",
+        "an unexpected section",
     ),
     "key": (
         lambda r: Reply(r.client, r.num_examples, {"model": {}, "scaffold": {}}, r.metrics),
@@ -210,7 +210,7 @@ def test_garbage_loses_a_node_for_the_round_only(tmp_path: Path, garbage: bytes 
         QUICK,
     )
     assert clients(tmp_path / "o") == [[0, 1, 4, 5]] * 3
-    assert "makes no sense" in log(tmp_path / "o")
+    assert "is invalid" in log(tmp_path / "o")
 
 
 def introducing(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Edit:
@@ -231,15 +231,15 @@ def introducing(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Edit:
             lambda h: {k: v for k, v in h.items() if k != "version"},
             "clients 2-3: has fedbr None, the server ",
         ),
-        (lambda h: h | {"facts": {}}, "clients 2-3: its facts make no sense (KeyError: 'own')"),
-        (lambda h: h | {"facts": 3}, "clients 2-3: its facts make no sense"),
+        (lambda h: h | {"facts": {}}, "clients 2-3: its facts are invalid (KeyError: 'own')"),
+        (lambda h: h | {"facts": 3}, "clients 2-3: its facts are invalid"),
         (lambda h: h | {"facts": h["facts"] | {"own": 1}}, "clients 2-3: does not say whose"),
         (
             lambda h: h | {"facts": h["facts"] | {"own": True}},
             "clients 2-3: has samples of its own, but the other",
         ),
-        (lambda h: h | {"held": 5}, "its answer makes no sense"),
-        (lambda h: h | {"clients": None}, "its answer makes no sense"),
+        (lambda h: h | {"held": 5}, "its answer is invalid"),
+        (lambda h: h | {"clients": None}, "its answer is invalid"),
     ],
 )
 def test_a_node_that_says_strange_things_of_itself_is_left_out(
@@ -323,13 +323,13 @@ def test_a_node_that_dies_comes_back_with_its_memory(tmp_path: Path) -> None:
     is still there.
     """
     chosen = recipe("scaffold", rounds=4, clients_per_round=6)
-    seen: list[int] = []
+    calls: list[int] = []
 
     def edit(node: int, kind: str, blobs: Blobs, honest: Callable[[], Blobs]) -> Blobs | None:
         honestly = honest()
         if kind == "train" and node == 101:
-            seen.append(1)
-            return None if len(seen) == 2 else honestly
+            calls.append(1)
+            return None if len(calls) == 2 else honestly
         return honestly
 
     serve(Wires(three_nodes(tmp_path), edit), chosen, tmp_path / "o", QUICK)
@@ -337,15 +337,17 @@ def test_a_node_that_dies_comes_back_with_its_memory(tmp_path: Path) -> None:
     assert "client 2: not used: no answer in time" in log(tmp_path / "o")
 
 
-def test_a_node_that_comes_back_under_another_number_is_found(tmp_path: Path) -> None:
+def test_a_node_that_comes_back_under_another_number_is_recognised(tmp_path: Path) -> None:
     nodes = three_nodes(tmp_path)
     wires = Wires(nodes)
 
-    def seen(run: PlannedRun, record: RoundRecord) -> None:
+    def on_round(run: PlannedRun, record: RoundRecord) -> None:
         if record.round == 1:
             wires.sites[205] = wires.sites.pop(101)
 
-    serve(wires, recipe("moon", clients_per_round=6), tmp_path / "o", QUICK, watch=Calls(seen))
+    serve(
+        wires, recipe("moon", clients_per_round=6), tmp_path / "o", QUICK, watch=Callback(on_round)
+    )
     train_recipe(recipe("moon", clients_per_round=6), tmp_path / "here")
     assert weights(tmp_path / "o") == weights(tmp_path / "here")
     assert "clients 2-3: their node is gone" in log(tmp_path / "o")
@@ -355,14 +357,20 @@ def test_lost_memory_is_never_replaced_silently(tmp_path: Path) -> None:
     nodes = three_nodes(tmp_path)
     wires = Wires(nodes)
 
-    def seen(run: PlannedRun, record: RoundRecord) -> None:
+    def on_round(run: PlannedRun, record: RoundRecord) -> None:
         if record.round == 1:
             for file in (tmp_path / "node1").rglob("client-2.*"):
                 file.write_bytes(file.read_bytes()[:100])
         if record.round == 2:
             wires.sites[101] = NodeSettings((2, 3), state_dir=tmp_path / "node1", start_anew=True)
 
-    serve(wires, recipe("scaffold", clients_per_round=6), tmp_path / "o", QUICK, watch=Calls(seen))
+    serve(
+        wires,
+        recipe("scaffold", clients_per_round=6),
+        tmp_path / "o",
+        QUICK,
+        watch=Callback(on_round),
+    )
     assert [len(c) for c in clients(tmp_path / "o")] == [6, 5, 6]
     assert (
         "client 2: not used: trained in round 1, but what it remembers is not on this node's disk"
@@ -370,7 +378,7 @@ def test_lost_memory_is_never_replaced_silently(tmp_path: Path) -> None:
     )
 
 
-def test_a_full_disk_is_told_and_costs_one_site(
+def test_a_full_disk_is_reported_and_costs_one_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = memory.write
@@ -406,7 +414,7 @@ def test_a_site_is_back_as_soon_as_its_disk_has_room(
         recipe("scaffold", clients_per_round=6),
         tmp_path / "o",
         QUICK,
-        watch=Calls(lambda run, record: full.clear() if record.round == 1 else None),
+        watch=Callback(lambda run, record: full.clear() if record.round == 1 else None),
     )
     assert [len(c) for c in clients(tmp_path / "o")] == [4, 6, 6]
 
@@ -419,11 +427,11 @@ def test_workers_of_a_node_change_no_bit_and_are_replaced_when_one_dies(tmp_path
     assert weights(tmp_path / "there") == weights(tmp_path / "here")
     pool = lasting_pool(2)
 
-    def seen(run: PlannedRun, record: RoundRecord) -> None:
+    def on_round(run: PlannedRun, record: RoundRecord) -> None:
         if record.round == 1:
             pool.processes[0].kill()
 
-    serve(Wires(nodes), chosen, tmp_path / "again", QUICK, watch=Calls(seen))
+    serve(Wires(nodes), chosen, tmp_path / "again", QUICK, watch=Callback(on_round))
     assert weights(tmp_path / "again") == weights(tmp_path / "here"), "the node was asked again"
     assert "a worker process was killed by signal 9" in log(tmp_path / "again")
     assert lasting_pool(2) is not pool
@@ -665,11 +673,11 @@ def test_bias_is_measured_where_the_server_has_test_samples_and_refused_elsewher
 def test_samples_that_change_during_a_run_are_noticed(tmp_path: Path) -> None:
     nodes = own_sites(tmp_path)
 
-    def seen(run: PlannedRun, record: RoundRecord) -> None:
+    def on_round(run: PlannedRun, record: RoundRecord) -> None:
         if record.round == 1:
             Path(nodes[101].data).write_bytes((tmp_path / "site2.npz").read_bytes())
 
-    serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=Calls(seen))
+    serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=Callback(on_round))
     assert clients(tmp_path / "o") == [[0, 1, 2], [0, 2], [0, 2]]
     assert "client 1: not used: data: other samples than when" in log(tmp_path / "o")
     assert "client 1 has other samples than when the run began" in log(tmp_path / "o")
@@ -678,12 +686,12 @@ def test_samples_that_change_during_a_run_are_noticed(tmp_path: Path) -> None:
 def test_a_site_with_damaged_data_is_named_and_left_out(tmp_path: Path) -> None:
     nodes = own_sites(tmp_path)
 
-    def seen(run: PlannedRun, record: RoundRecord) -> None:
+    def on_round(run: PlannedRun, record: RoundRecord) -> None:
         if record.round == 1:
             file = Path(nodes[101].data)
             file.write_bytes(file.read_bytes()[:2000])
 
-    serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=Calls(seen))
+    serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=Callback(on_round))
     assert clients(tmp_path / "o") == [[0, 1, 2], [0, 2], [0, 2]]
     assert "client 1: not used" in log(tmp_path / "o")
     assert "not an .npz of plain arrays" in log(tmp_path / "o")
@@ -695,12 +703,12 @@ def test_a_site_with_other_samples_than_at_the_start_is_refused(tmp_path: Path) 
     class Stop(BaseException):
         pass
 
-    def seen(run: PlannedRun, record: RoundRecord) -> None:
+    def on_round(run: PlannedRun, record: RoundRecord) -> None:
         if record.round == 1:
             raise Stop
 
     with pytest.raises(Stop):
-        serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=Calls(seen))
+        serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK, watch=Callback(on_round))
     nodes[101] = NodeSettings((1,), str(tmp_path / "site2.npz"), tmp_path / "node1")
     serve(Wires(nodes), own_recipe(clients=3), tmp_path / "o", QUICK)
     assert clients(tmp_path / "o") == [[0, 1, 2], [0, 2], [0, 2]]

@@ -26,16 +26,16 @@ from fedbr.core.wire import Reply
 from fedbr.flower import daemon
 from fedbr.flower.app_dir import write_app
 from fedbr.flower.audit import audit
-from fedbr.flower.facts import ClientFacts, Common, SiteFacts, in_common
+from fedbr.flower.facts import ClientFacts, Common, SiteFacts, merge_common
 from fedbr.flower.launch import check_address, node_config
 from fedbr.flower.messages import Answer, Assignment, Request, ranges
 from fedbr.flower.node_files import NodeFiles
 from fedbr.flower.programs import Programs
 from fedbr.flower.rehearsal import Rehearsal, rehearse
-from fedbr.flower.settings import RUN, node_settings, read_ids, run_settings
+from fedbr.flower.settings import RUN, read_ids, read_node_settings, read_run_settings
 from fedbr.flower.submit import RUN as RUN_NAME
 from fedbr.flower.submit import follow, programs_in
-from fedbr.flower.validate import objection
+from fedbr.flower.validate import find_problem
 from fedbr.methods import METHODS, build
 from fedbr.models import build as build_model
 from fedbr.recipe import load as config
@@ -73,12 +73,12 @@ def test_a_rehearsal_knows_what_every_method_sends(
         1,
     )
     expected, server = rehearse(setup), Server(setup)
-    real = SerialBackend(setup, federation.train, TestPlan.nothing(), 2)
+    real = SerialBackend(setup, federation.train, TestPlan.empty(), 2)
     played = play_round(server, real, 1, range(6), everybody=range(6))
     for replies in played.contributions.values():
-        refused = [objection(reply, "contribute", expected) for reply in replies]
+        refused = [find_problem(reply, "contribute", expected) for reply in replies]
         assert refused == [None] * len(replies)
-    assert [objection(reply, "train", expected) for reply in played.replies] == [None] * 6
+    assert [find_problem(reply, "train", expected) for reply in played.replies] == [None] * 6
 
 
 def test_answers_carry_replies_and_refuse_nonsense() -> None:
@@ -90,7 +90,7 @@ def test_answers_carry_replies_and_refuse_nonsense() -> None:
     assert (same.client, same.num_examples, same.metrics) == (3, 10, {"loss": 0.5})
     assert torch.equal(same.payload["model"]["w"], reply.payload["model"]["w"])
     assert Answer.read("no answer in time").error == "no answer in time"
-    assert "makes no sense" in (Answer.read({"answer": b"nonsense"}).error or "")
+    assert "is invalid" in (Answer.read({"answer": b"nonsense"}).error or "")
 
 
 def test_requests_are_read_as_they_are_written() -> None:
@@ -118,7 +118,7 @@ def test_strange_ids_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "word"),
+    ("config", "word"),
     [
         ({"min-share": 1.5}, "min-share"),
         ({"wait": 0}, "wait"),
@@ -129,16 +129,16 @@ def test_strange_ids_are_refused(text: str) -> None:
         ({"set": "train.rounds=0"}, "train.rounds"),
     ],
 )
-def test_a_strange_run_config_is_refused_in_one_line(given: dict[str, Any], word: str) -> None:
+def test_a_strange_run_config_is_refused_in_one_line(config: dict[str, Any], word: str) -> None:
     with pytest.raises(InputError, match=word) as error:
-        run_settings(given)
+        read_run_settings(config)
     assert "\n" not in str(error.value)
 
 
 def test_node_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
-    assert node_settings({"partition-id": 4, "num-partitions": 9}).clients == (4,)
-    assert node_settings({"ids": "0-3"}).state_dir == tmp_path / "fedbr" / "clients-0-3"
+    assert read_node_settings({"partition-id": 4, "num-partitions": 9}).clients == (4,)
+    assert read_node_settings({"ids": "0-3"}).state_dir == tmp_path / "fedbr" / "clients-0-3"
     for strange in (
         {},
         {"ids": "0", "data-path": str(tmp_path / "none")},
@@ -146,7 +146,7 @@ def test_node_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         {"id": 3},
     ):
         with pytest.raises(InputError):
-            node_settings(strange)
+            read_node_settings(strange)
 
 
 def test_states_keep_the_round_they_started_from(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_states_keep_the_round_they_started_from(tmp_path: Path) -> None:
 def test_sites_that_do_not_fit_together_are_refused() -> None:
     one = Common((1, 8, 8), "uint8", ("2", "10"))
     other = Common((1, 8, 8), "uint8", ("cat", "1"))
-    assert in_common({0: one, 1: other}).classes == ("1", "2", "10", "cat")
+    assert merge_common({0: one, 1: other}).classes == ("1", "2", "10", "cat")
     with pytest.raises(InputError, match=r"client 1: samples of shape \[3, 8, 8\]"):
-        in_common({0: one, 1: Common((3, 8, 8), "uint8", ("2",))})
+        merge_common({0: one, 1: Common((3, 8, 8), "uint8", ("2",))})
 
 
 def test_the_app_is_one_file_that_holds_the_recipe(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_the_app_is_one_file_that_holds_the_recipe(tmp_path: Path) -> None:
     values = tomllib.loads(write_app(tmp_path / "app", recipe).read_text())
     written = values["tool"]["flwr"]["app"]["config"]
     assert written.keys() == RUN.keys()
-    assert run_settings(written).recipe == recipe
+    assert read_run_settings(written).recipe == recipe
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "pyproject.toml").write_text("[project]\n")
     with pytest.raises(InputError, match="not created by fedbr"):
@@ -264,9 +264,9 @@ def test_the_command_line(
         (("audit", "own.toml"), "data.path = ''"),
     ):
         assert call(["flower", *line]) == 2
-        said = capsys.readouterr().err
-        assert words in said
-        assert said.count("\n") == 1
+        errors = capsys.readouterr().err
+        assert words in errors
+        assert errors.count("\n") == 1
 
 
 def test_the_core_works_without_flower(tmp_path: Path) -> None:
@@ -332,8 +332,8 @@ def test_a_trial_leaves_what_clients_remember_and_the_logs(tmp_path: Path) -> No
     ]
 
 
-class Seen(Watcher):
-    """Writes down what a watcher is told."""
+class RecordingWatcher(Watcher):
+    """Writes down the calls that a watcher gets."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, int]] = []
@@ -373,13 +373,13 @@ def test_rounds_of_another_process_are_seen_as_they_appear(tmp_path: Path) -> No
     programs.running[RUN_NAME] = process
     programs.logs[RUN_NAME] = tmp_path / "run.log"
     (tmp_path / "run.log").write_text("Successfully started run 17")
-    seen = Seen()
-    follow(programs, Experiment(recipe, tmp_path / "out"), seen)
-    assert seen.events == [
+    watcher = RecordingWatcher()
+    follow(programs, Experiment(recipe, tmp_path / "out"), watcher)
+    assert watcher.events == [
         ("planned", 2), ("resumed", 2), ("started", 1), ("round", 1), ("round", 2), ("finished", 1),
     ]  # fmt: skip
     (tmp_path / "run.log").write_text("Error: no SuperLink")
-    with pytest.raises(RunError, match=r"not handed in \(code 0\): Error: no SuperLink"):
+    with pytest.raises(RunError, match=r"not submitted \(code 0\): Error: no SuperLink"):
         follow(programs, Experiment(recipe, tmp_path / "out"), Watcher())
 
 
@@ -388,9 +388,9 @@ def test_a_contribution_must_be_of_the_same_samples_throughout() -> None:
         return Reply(0, 5, {"naivemix": {"x": torch.zeros(x, 2), "y": torch.zeros(y, 3)}})
 
     expected = Rehearsal({0: reply(4, 4).payload, 1: {}}, {}, {}, {})
-    assert objection(reply(7, 7), "contribute", expected) is None
-    assert objection(reply(7, 6), "contribute", expected) == "naivemix: has 7 of x, 6 of y"
-    assert objection(reply(0, 0), "contribute", expected) == "naivemix: has 0 of x, 0 of y"
+    assert find_problem(reply(7, 7), "contribute", expected) is None
+    assert find_problem(reply(7, 6), "contribute", expected) == "naivemix: has 7 of x, 6 of y"
+    assert find_problem(reply(0, 0), "contribute", expected) == "naivemix: has 0 of x, 0 of y"
 
 
 def test_a_node_whose_file_is_gone_says_so(tmp_path: Path) -> None:
@@ -404,16 +404,16 @@ def test_a_node_whose_file_is_gone_says_so(tmp_path: Path) -> None:
 
 def test_facts_of_sites_have_bounds() -> None:
     one = ClientFacts(5, 5, effective_classes=1.0, test_samples=1, content="c")
-    known = SiteFacts(Common((1, 8, 8), "uint8", ("0", "²")), {0: one}).to_json()
-    assert SiteFacts.from_json(known).common.classes == ("0", "²")
+    values = SiteFacts(Common((1, 8, 8), "uint8", ("0", "²")), {0: one}).to_json()
+    assert SiteFacts.from_json(values).common.classes == ("0", "²")
     for key, strange in (
         ("common", {"shape": [10**6] * 9}), ("common", {"shape": [0]}), ("common", {"classes": []}),
         ("common", {"classes": ["x" * 10**6]}), ("common", {"dtype": "int8"}),
-        ("clients", {"0": known["clients"]["0"] | {"samples": 0}}),
-        ("clients", {"0": known["clients"]["0"] | {"effective_classes": 4.0}}),
+        ("clients", {"0": values["clients"]["0"] | {"samples": 0}}),
+        ("clients", {"0": values["clients"]["0"] | {"effective_classes": 4.0}}),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="cannot be right"):
-            SiteFacts.from_json(known | {key: known[key] | strange})
+            SiteFacts.from_json(values | {key: values[key] | strange})
 
 
 def test_a_path_that_flower_cannot_read_is_refused(tmp_path: Path) -> None:
@@ -426,7 +426,7 @@ def test_own_samples_with_many_clients_must_name_them(tmp_path: Path) -> None:
 
     np.savez(tmp_path / "s.npz", x=np.random.default_rng(0).random((40, 5)), y=np.arange(40) % 2)
     site = OwnSite(
-        node_settings(
+        read_node_settings(
             {"ids": "0-3", "data-path": str(tmp_path / "s.npz"), "state-dir": str(tmp_path)}
         )
     )

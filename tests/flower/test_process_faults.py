@@ -24,7 +24,7 @@ from place import Place, alive, fedbr, gone, keys_in, recipe, rounds, until, wei
 from wires import Wires, three_nodes
 
 from fedbr.flower import launch
-from fedbr.flower.programs import free_port, listens
+from fedbr.flower.programs import free_port, is_listening
 from fedbr.flower.roster import Settings
 from fedbr.flower.server import serve
 from training import train_recipe
@@ -133,7 +133,7 @@ def test_sites_with_folders_and_files_and_one_whose_file_is_damaged(tmp_path: Pa
         ("--id", 6, "--data", tmp_path / "six.npz"),
     )
     server = fedbr("flower", "server", "--port", port, "--dir", tmp_path / "server")
-    until(lambda: listens("127.0.0.1", port))
+    until(lambda: is_listening("127.0.0.1", port))
     nodes = [
         fedbr("flower", "node", "--superlink", where, "--dir", tmp_path / f"n{i}", *words)
         for i, words in enumerate(sites)
@@ -143,9 +143,9 @@ def test_sites_with_folders_and_files_and_one_whose_file_is_damaged(tmp_path: Pa
         until(lambda: run.poll() is not None or rounds(out))
         file = tmp_path / "six.npz"
         file.write_bytes(file.read_bytes()[:1000])
-        said, errors = run.communicate(timeout=600)
+        output, errors = run.communicate(timeout=600)
         assert run.returncode == 0, errors
-        assert "SCAFFOLD" in said
+        assert "SCAFFOLD" in output
         log = (out / "flower.log").read_text()
         assert rounds(out)[0] == list(range(7)), log
         assert rounds(out)[-1] == list(range(6)), log
@@ -202,7 +202,7 @@ def test_a_node_that_is_refused_tries_again_until_it_is_let_in(tmp_path: Path) -
     keys, port = keys_in(tmp_path / "keys", "0"), free_port()
     where = f"127.0.0.1:{port}"
     server = fedbr("flower", "server", "--port", port, "--dir", tmp_path / "server", "--keys", keys)
-    until(lambda: listens("127.0.0.1", port))
+    until(lambda: is_listening("127.0.0.1", port))
     line = ("flower", "node", "--superlink", where, "--keys", keys, "--ids", "0-5", "--dir")
     crashed, back = tmp_path / "crashed", tmp_path / "back"
     nodes = [fedbr(*line, crashed)]
@@ -253,5 +253,5 @@ def test_a_superlink_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     ]
     done = subprocess.run([*line, "--out", "o"], **words)
     assert done.returncode == 1
-    assert "was not handed in" in done.stderr
+    assert "was not submitted" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -18,7 +18,7 @@ pytest.importorskip("flwr", reason="pip install 'fedbr[flower]'")
 from place import Place, gone, keys_in, recipe, rounds, until, weights
 
 from fedbr.flower import launch
-from fedbr.flower.programs import Programs, last_words
+from fedbr.flower.programs import Programs, last_message
 from fedbr.recipe import load as config
 from fedbr.recipe.overrides import read_variant
 from training import train_recipe
@@ -184,7 +184,7 @@ def test_tls_and_node_keys(tmp_path: Path) -> None:
             (mixed / name).write_bytes((keys / name).read_bytes())
         place.node(2, "2", mixed)
         assert place.programs.running["node 2"].wait(600) != 0
-        assert launch.REFUSED in last_words(tmp_path / "node-2.log")
+        assert launch.REFUSED in last_message(tmp_path / "node-2.log")
         place.programs.stop("node 2")
         place.node(2, "2", other)
         until(lambda: launch.UNTRUSTED in (tmp_path / "node-2.log").read_bytes().lower())

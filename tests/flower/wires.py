@@ -1,15 +1,13 @@
-"""A federation without Flower: nodes that are called, so that what the backend makes of their
-answers can be tested.
-"""
+"""A federation without Flower: nodes are called, and tests may change their answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedbr.flower.messages import Blobs
 from fedbr.flower.node import NodeSettings, reply_to
 from fedbr.flower.site import site_of
+from fedbr.flower.types import Blobs
 
 Edit = Callable[[int, str, Blobs, Callable[[], Blobs]], Blobs | str | None]
 
@@ -38,14 +36,14 @@ class Wires:
             def answer(blobs: Blobs = blobs, settings: NodeSettings = settings) -> Blobs:
                 return reply_to(blobs, settings, site_of(settings))
 
-            given = self.edit(node, kind, blobs, answer) if self.edit else answer()
-            if given is not None:
-                answers[node] = given
+            edited = self.edit(node, kind, blobs, answer) if self.edit else answer()
+            if edited is not None:
+                answers[node] = edited
         return answers
 
 
 def three_nodes(folder: Path, *parts: tuple[int, ...]) -> dict[int, NodeSettings]:
-    """Three nodes with two clients each, or as said."""
+    """Three nodes with two clients each, or with these."""
     shares = parts or ((0, 1), (2, 3), (4, 5))
     return {
         100 + i: NodeSettings(ids, state_dir=folder / f"node{i}") for i, ids in enumerate(shares)

@@ -152,9 +152,16 @@ def term(
     model = model or make_model()
     size = len(x)
     spec = Spec(
-        shape=tuple(x.shape[2:]), num_classes=y.shape[-1], num_clients=size, clients_per_round=size, local_steps=1,
-        batch_size=x.shape[1], lr=LR, seed=SEED, dtype=torch.float64,
-    )  # fmt: skip
+        shape=tuple(x.shape[2:]),
+        num_classes=y.shape[-1],
+        num_clients=size,
+        clients_per_round=size,
+        local_steps=1,
+        batch_size=x.shape[1],
+        lr=LR,
+        seed=SEED,
+        dtype=torch.float64,
+    )
     block = Block(model, model.weights(), size, len(spec.shape))
 
     def forbidden(*_: Any) -> Any:

@@ -24,13 +24,28 @@ SHORT = {
 BASE = {"hidden": 12, "width": 6}
 MIXTURE = BASE | {"pseudo": "mixture"}
 CHANGES = [
-    (BASE, {"lam": 0.3}), (BASE, {"mu": 0.9}), (BASE, {"tau1": 1.0}), (BASE, {"tau2": 0.0}),
-    (BASE, {"components": 1}), (BASE, {"components": 2}), (BASE, {"max_step": False}), (BASE, {"projection": False}),
-    (BASE, {"hidden": 13}), (BASE, {"width": 5}), (BASE, {"pseudo": "mixture"}), (BASE, {"size": 5}),
-    (BASE, {"size": 11}), (BASE, {"per_step": 3}), (BASE, {"mean_of": 4}), (BASE, {"balanced": True}),
-    (MIXTURE, {"mix": 0}), (MIXTURE, {"mix": 2}), (BASE, {"refresh": "once"}), (MIXTURE, {"refresh": "once"}),
+    (BASE, {"lam": 0.3}),
+    (BASE, {"mu": 0.9}),
+    (BASE, {"tau1": 1.0}),
+    (BASE, {"tau2": 0.0}),
+    (BASE, {"components": 1}),
+    (BASE, {"components": 2}),
+    (BASE, {"max_step": False}),
+    (BASE, {"projection": False}),
+    (BASE, {"hidden": 13}),
+    (BASE, {"width": 5}),
+    (BASE, {"pseudo": "mixture"}),
+    (BASE, {"size": 5}),
+    (BASE, {"size": 11}),
+    (BASE, {"per_step": 3}),
+    (BASE, {"mean_of": 4}),
+    (BASE, {"balanced": True}),
+    (MIXTURE, {"mix": 0}),
+    (MIXTURE, {"mix": 2}),
+    (BASE, {"refresh": "once"}),
+    (MIXTURE, {"refresh": "once"}),
     (BASE, {"lazy": 2}),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -59,9 +74,14 @@ def test_every_parameter_is_in_the_list() -> None:
 
 def spec(**changes: object) -> Spec:
     facts = {
-        "shape": (6,), "num_classes": 4, "num_clients": 6, "clients_per_round": 3, "local_steps": 1, "batch_size": 8,
+        "shape": (6,),
+        "num_classes": 4,
+        "num_clients": 6,
+        "clients_per_round": 3,
+        "local_steps": 1,
+        "batch_size": 8,
         "lr": 0.1,
-    }  # fmt: skip
+    }
     return Spec(**facts | changes)  # type: ignore[arg-type]
 
 

@@ -78,7 +78,10 @@ def start_weights() -> tuple[list[Tensor], list[Tensor]]:
 
 
 def start_theta(hidden: int, width: int) -> list[Tensor]:
-    """theta before the first round: three default Linears of float32, made in order, then float64."""
+    """Return theta before the first round.
+
+    It is three default Linears of float32, made in order, then float64.
+    """
     with torch_stream(SEED, "model", "fedbr"):
         layers = [nn.Linear(FEATURES, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, width)]
     return [w.detach().double() for layer in layers for w in (layer.weight, layer.bias)]
@@ -245,7 +248,7 @@ def by_hand(chosen: Any = None, **changes: Any) -> tuple[list[Tensor], list[Tens
     return phi + omega, theta
 
 
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the real one
 
 

@@ -121,11 +121,11 @@ def test_delta_is_the_same_for_all_clients_and_steps_of_a_round() -> None:
     for r in range(1, setting.rounds + 1):
         for i in setting.participants(r):
             for one, two in zip(before.steps[r, i], after.steps[r, i], strict=True):
-                found = [
+                result = [
                     (b - alpha * a) / (1 - alpha)
                     for a, b in zip(one.slopes, two.slopes, strict=True)
                 ]
-                assert distance(delta, found) < TOLERANCE
+                assert distance(delta, result) < TOLERANCE
         w_new = after.rounds[r - 1][1]
         delta = [
             (old - new) / (setting.lr * setting.steps)

@@ -92,7 +92,7 @@ def test_every_case_is_far_from_every_other() -> None:
         assert distance(one, two) > 1e4 * TOLERANCE, f"{a} and {b}"
 
 
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the term itself
 
 
@@ -105,7 +105,10 @@ def term_of(z: Tensor, beta: float = 0.1) -> Tensor:
 
 
 def orthogonal(rows: int, columns: int) -> Tensor:
-    """Centred, pairwise orthogonal columns of unequal size: Walsh's functions but the constant one."""
+    """Return centred, pairwise orthogonal columns of unequal size.
+
+    They are Walsh's functions but the constant one.
+    """
     h = np.ones((1, 1))
     while len(h) < rows:
         h = np.block([[h, h], [h, -h]])
@@ -171,7 +174,7 @@ def test_training_with_it_decorrelates() -> None:
     assert after < 0.5 * before
 
 
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the rest
 
 

@@ -209,7 +209,10 @@ def one_step(name: str, lam: float, clients: int, batch: int, shape: tuple[int, 
 def test_they_differ_in_the_second_order(
     lam: float, clients: int, batch: int, shape: tuple[int, ...]
 ) -> None:
-    """Half the lam, a quarter of the difference; a third term of another scale would leave a half."""
+    """With half the lam a quarter of the difference stays.
+
+    With a third term of another scale half of it would stay.
+    """
     gaps = []
     for one in (lam, lam / 2):
         naive, taylor = (one_step(name, one, clients, batch, shape) for name in METHODS)
@@ -238,7 +241,7 @@ def test_the_losses_differ_in_the_second_order() -> None:
     assert 3.4 < gaps[0] / gaps[1] < 4.6
 
 
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the rest
 
 
@@ -268,10 +271,17 @@ def test_without_weight_it_is_fedavg_to_the_bit(name: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("lam", 1.0), ("lam", 1.5), ("lam", -0.1), ("lam", float("nan")), ("mean_of", 0), ("mean_of", 1),
-        ("size", 0), ("size", -1), ("alpha", 0.2),
+        ("lam", 1.0),
+        ("lam", 1.5),
+        ("lam", -0.1),
+        ("lam", float("nan")),
+        ("mean_of", 0),
+        ("mean_of", 1),
+        ("size", 0),
+        ("size", -1),
+        ("alpha", 0.2),
     ],
-)  # fmt: skip
+)
 def test_bad_parameters_are_refused(name: str, field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
         make(name, **{field: value})

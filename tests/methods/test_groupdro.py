@@ -70,15 +70,15 @@ def test_every_eta_is_far_from_every_other() -> None:
         assert distance(one, two) > 1e3 * TOLERANCE
 
 
-def portions_found(models: list[Weights], mean: Weights) -> list[float]:
+def find_portions(models: list[Weights], mean: Weights) -> list[float]:
     """The aggregation weights, by least squares: mean = sum of p_i w_i."""
     columns = torch.stack([torch.cat([w.flatten() for w in weights]) for weights in models], dim=1)
     target = torch.cat([w.flatten() for w in mean])
-    found: list[float] = torch.linalg.lstsq(columns, target).solution.tolist()
+    portions: list[float] = torch.linalg.lstsq(columns, target).solution.tolist()
     assert torch.allclose(
-        columns @ torch.tensor(found, dtype=torch.float64), target, rtol=0, atol=1e-12
+        columns @ torch.tensor(portions, dtype=torch.float64), target, rtol=0, atol=1e-12
     )
-    return found
+    return portions
 
 
 @pytest.mark.parametrize("clients_at_once", [1, 2])
@@ -98,11 +98,11 @@ def test_weights_of_three_rounds(eta: float, clients_at_once: int) -> None:
         for i in clients:
             q[i] *= math.exp(eta * mean_loss(watch, r, i))
         wanted = [q[i] / sum(q[j] for j in clients) for i in clients]
-        found = portions_found(models, new)
-        assert found == pytest.approx(wanted, abs=1e-9)
-        assert found == pytest.approx(by_hand.history[r - 1], abs=1e-9)
+        portions = find_portions(models, new)
+        assert portions == pytest.approx(wanted, abs=1e-9)
+        assert portions == pytest.approx(by_hand.history[r - 1], abs=1e-9)
         assert (
-            max(found) - min(found) > 1e-3 * eta
+            max(portions) - min(portions) > 1e-3 * eta
         )  # the weights of this round are not uniform, from the first on
 
 
@@ -138,9 +138,9 @@ def test_who_has_the_larger_loss_weighs_more() -> None:
     setting = Setting(rounds=1, per_round=4)
     run_package([fedbr.GroupDRO(eta=1.0), watch.method], setting)
     losses = [mean_loss(watch, 1, i) for i in range(len(SIZES))]
-    found = portions_found(*watch.rounds[0])
-    assert sorted(range(4), key=losses.__getitem__) == sorted(range(4), key=found.__getitem__)
-    assert sum(found) == pytest.approx(1)
+    portions = find_portions(*watch.rounds[0])
+    assert sorted(range(4), key=losses.__getitem__) == sorted(range(4), key=portions.__getitem__)
+    assert sum(portions) == pytest.approx(1)
 
 
 def test_a_client_sends_one_number_with_its_model() -> None:

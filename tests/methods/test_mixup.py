@@ -1,4 +1,4 @@
-"""Mixup a second time: batches are mixed with a permutation of themselves, inputs and labels alike."""
+"""Mixup a second time: batches are mixed with a permutation of themselves, inputs and labels."""
 
 from __future__ import annotations
 

@@ -188,8 +188,15 @@ def test_the_head_is_in_the_encoder_of_the_final_model() -> None:
 def test_default_head() -> None:
     run, _ = run_with_added([fedbr.Moon()], rounds=1)
     assert [tuple(w.shape) for w in final(run)] == [
-        (FEATURES, INPUTS), (FEATURES,), (256, FEATURES), (256,), (128, 256), (128,), (CLASSES, 128), (CLASSES,),
-    ]  # fmt: skip
+        (FEATURES, INPUTS),
+        (FEATURES,),
+        (256, FEATURES),
+        (256,),
+        (128, 256),
+        (128,),
+        (CLASSES, 128),
+        (CLASSES,),
+    ]
 
 
 def test_the_models_of_the_negatives_are_in_eval_mode() -> None:
@@ -228,10 +235,16 @@ def test_batch_of_one() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("weight", -1.0), ("weight", float("nan")), ("tau", 0.0), ("tau", -0.5), ("hidden", 0), ("width", 0),
-        ("head", "perhaps"), ("mu", 1.0),
+        ("weight", -1.0),
+        ("weight", float("nan")),
+        ("tau", 0.0),
+        ("tau", -0.5),
+        ("hidden", 0),
+        ("width", 0),
+        ("head", "perhaps"),
+        ("mu", 1.0),
     ],
-)  # fmt: skip
+)
 def test_bad_parameters_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
         fedbr.Moon(**{field: value})

@@ -274,7 +274,15 @@ def test_the_variates_follow_the_aggregation_weights(aggregate: str, optimum: fl
     federation = fedbr.Federation.from_clients(clients, test=(x, torch.arange(40) % 2))
     model = fedbr.FedModel(torch.nn.Linear(2, 3), 3, 2).double()
     run = fedbr.train(
-        federation, model, [fedbr.SCAFFOLD()], rounds=150, local_steps=20, batch_size=2, lr=0.05, dtype="float64",
-        aggregate=aggregate, evaluate_every=0,  # type: ignore[arg-type]
-    )  # fmt: skip
+        federation,
+        model,
+        [fedbr.SCAFFOLD()],
+        rounds=150,
+        local_steps=20,
+        batch_size=2,
+        lr=0.05,
+        dtype="float64",
+        aggregate=aggregate,
+        evaluate_every=0,  # type: ignore[arg-type]
+    )
     assert run.model(x[:1]).logits.softmax(dim=-1)[0, 0].item() == pytest.approx(optimum, abs=1e-3)

@@ -250,7 +250,7 @@ def test_classes_can_be_told_apart(shape: tuple[int, ...], classes: int, seed: i
     assert float(right.double().mean()) > 0.9
 
 
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the rest
 
 
@@ -276,10 +276,18 @@ def test_without_weight_it_is_fedavg_to_the_bit(per_step: int | None) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("alpha", -1.0), ("align", -0.1), ("contrast", -0.1), ("contrast", float("nan")), ("tau", 0.0), ("tau", -1.0),
-        ("size", 0), ("size", -5), ("per_step", 0), ("lam", 1.0),
+        ("alpha", -1.0),
+        ("align", -0.1),
+        ("contrast", -0.1),
+        ("contrast", float("nan")),
+        ("tau", 0.0),
+        ("tau", -1.0),
+        ("size", 0),
+        ("size", -5),
+        ("per_step", 0),
+        ("lam", 1.0),
     ],
-)  # fmt: skip
+)
 def test_bad_parameters_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
         fedbr.VHL(**{field: value})

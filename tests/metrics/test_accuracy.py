@@ -190,7 +190,7 @@ def test_only_a_part_is_tested_in_between() -> None:
 
 
 def test_a_set_that_is_not_answered_whole_does_not_count() -> None:
-    """A site was lost while it counted: what it said of one batch says nothing of its test set."""
+    """A site was lost while it counted: the counts of one batch are not those of its test set."""
 
     class Forgetful(Examiner):
         def test(self, exams: Sequence[Exam]) -> list[Answers]:
@@ -213,7 +213,7 @@ def rounds(*accuracies: float | None) -> list[RoundRecord]:
     return records
 
 
-def test_headline_figures() -> None:
+def test_values_of_a_run() -> None:
     played = rounds(0.1, 0.5, 0.9, 0.3, 0.7, 0.8, 0.6)
     result = Accuracy().per_run(played, [0.5, 0.95])
     assert result["accuracy"]["top5"] == pytest.approx((0.9 + 0.8 + 0.7 + 0.6 + 0.5) / 5)

@@ -19,6 +19,7 @@ from fedbr.core.method import Method
 from fedbr.core.rng import torch_stream
 from fedbr.core.server import Server
 from fedbr.methods import METHODS
+from fedbr.metrics import collect_tallies, select
 from fedbr.metrics.local import confusions, definitions
 from fedbr.models import build
 from fedbr.recipe.schema import Recipe
@@ -51,7 +52,7 @@ def play(
         model = build("mlp", {}, federation.shape, federation.num_classes)
     setup = assemble(model, methods, federation, recipe.train, 0)
     plan = federation.test_plan(None, 0)
-    plan = plan.with_tallies(loop.wanted(loop.metrics.used(), plan))
+    plan = plan.with_tallies(collect_tallies(select(), plan))
     backend = connect(setup, federation.train, plan, 2, pool)
     records = loop.rounds(recipe, Server(setup), backend, federation.census, 1)
     return [record.to_json() for record in records]
@@ -62,7 +63,7 @@ def timeless(lines: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_every_method_can_be_looked_at(federation: fedbr.Federation, name: str) -> None:
+def test_every_method_can_be_measured(federation: fedbr.Federation, name: str) -> None:
     options = {"mean_of": 2} if "mean_of" in METHODS[name].model_fields else {}
     lines = play(federation, [METHODS[name](**options)], 2)
     assert "bias" not in lines[0]
@@ -95,7 +96,7 @@ def test_one_client_is_its_own_average() -> None:
     assert line["accuracy_local"] != line["accuracy"]  # where every sample counts the same
 
 
-def test_classes_that_are_scarce_are_looked_at_too() -> None:
+def test_scarce_classes_count_as_unseen() -> None:
     x, y = blobs()
     both = fedbr.Federation.from_clients([(x, y), (x, y)], test=(x, y))
     for share, known in ((0.1, True), (0.4, False)):
@@ -103,14 +104,14 @@ def test_classes_that_are_scarce_are_looked_at_too() -> None:
         assert (line["bias"]["share_present_unseen"] is not None) == known
 
 
-def test_looking_changes_nothing(federation: fedbr.Federation) -> None:
+def test_measuring_changes_nothing(federation: fedbr.Federation) -> None:
     looked = play(federation, [fedbr.FedBR(mean_of=2)], 1)
     for line in looked:
         del line["accuracy_local"], line["bias"]
     assert timeless(looked) == timeless(play(federation, [fedbr.FedBR(mean_of=2)], 0))
 
 
-def test_the_python_interface_looks_too(federation: fedbr.Federation) -> None:
+def test_the_python_interface_measures_too(federation: fedbr.Federation) -> None:
     short: dict[str, Any] = {"rounds": 3, "local_steps": 2, "batch_size": 8}
     run = fedbr.train(federation, "mlp", bias_every=2, **short)
     assert [entry["round"] for entry in run.bias] == [2, 3]
@@ -140,7 +141,7 @@ def test_own_test_sets_are_one(federation: fedbr.Federation) -> None:
     assert one["bias"] == many["bias"]
 
 
-def test_what_was_taken_for_what(federation: fedbr.Federation) -> None:
+def test_confusions(federation: fedbr.Federation) -> None:
     with torch_stream(0, "model"):
         model = build("mlp", {}, federation.shape, federation.num_classes).double()
 

@@ -13,7 +13,7 @@ from torch import Tensor
 import fedbr
 from fedbr.core.evaluation import Tally
 from fedbr.core.records import RoundRecord, Value
-from fedbr.metrics import METRICS, MeasuredRound, definitions, find, used
+from fedbr.metrics import METRICS, MeasuredRound, definitions, find, select
 from fedbr.recipe import load as config
 from training import train_recipe
 
@@ -83,9 +83,9 @@ def test_one_from_outside_the_package(tmp_path: Path, name: str, workers: int) -
         logits = model(test.see(slice(None), torch.float32)).logits
     expected = logits.double().softmax(dim=-1).amax(dim=-1).mean()
     assert values[2] == pytest.approx(float(expected), abs=1e-6)
-    said = json.loads((tmp_path / "out/results.json").read_text())
-    assert said["runs"][0]["confidence"] == {"last": values[2]}
-    assert "mean probability" in said["metrics"]["confidence"]
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    assert results["runs"][0]["confidence"] == {"last": values[2]}
+    assert "mean probability" in results["metrics"]["confidence"]
     for file, column in (("runs.csv", "confidence_last"), ("rounds.csv", "confidence")):
         assert column in (tmp_path / "out" / file).read_text().splitlines()[0].split(",")
 
@@ -106,20 +106,20 @@ def test_every_entry_explains_itself(name: str) -> None:
     assert type(metric).__doc__
 
 
-def test_every_figure_of_a_run_has_its_meaning(federation: fedbr.Federation) -> None:
+def test_every_value_of_a_run_has_a_definition(federation: fedbr.Federation) -> None:
     run = fedbr.train(federation, "mlp", rounds=1, local_steps=1, hidden=(5,), dtype="float64")
-    meanings = definitions(used(), own_tests=False)
+    meanings = definitions(select(), own_tests=False)
     assert {key for key in run.lines[0] if key not in meanings} == {"round", "clients"}
 
 
-def test_what_is_no_metric() -> None:
+def test_classes_that_are_not_metrics_are_refused() -> None:
     with pytest.raises(fedbr.InputError, match=r"metrics\.extra = 'acuracy'.*'accuracy'"):
         find("acuracy")
     with pytest.raises(fedbr.InputError, match="not a class derived from"):
         find("pathlib:Path")
 
 
-def test_two_metrics_may_not_give_the_same_figure(
+def test_two_metrics_may_not_have_a_value_of_the_same_name(
     federation: fedbr.Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Again(fedbr.Metric):

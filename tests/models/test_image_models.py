@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 import fedbr
 from fedbr import models
-from fedbr.core.fast.selfcheck import obstacle
+from fedbr.core.fast.selfcheck import find_obstacle
 from fedbr.core.fast.stacked import plan, run
 from fedbr.core.rng import torch_stream
 
@@ -104,7 +104,7 @@ def images(model: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("side", "pooled"),
+    ("size", "pooled"),
     [
         (64, [32, 16, 8, 4, 2]),
         (32, [16, 8, 4, 2, 1]),
@@ -112,12 +112,12 @@ def images(model: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, int]]:
         (16, [8, 4, 2, 1, 1]),
     ],
 )
-def test_the_pools_of_vgg11(side: int, pooled: list[int]) -> None:
-    model = tiny("vgg11", (1, side, side))
+def test_the_pools_of_vgg11(size: int, pooled: list[int]) -> None:
+    model = tiny("vgg11", (1, size, size))
     kinds = [type(layer).__name__ for layer in model.encoder]
     once, twice = ["Conv2d", "ReLU", "MaxPool2d"], ["Conv2d", "ReLU", "Conv2d", "ReLU", "MaxPool2d"]
     assert kinds == [*once, *once, *twice, *twice, *twice, "AdaptiveAvgPool2d", "Flatten"]
-    outputs = images(model, (1, side, side))
+    outputs = images(model, (1, size, size))
     assert [outputs[i] for i in (1, 3, 6, 9, 12)] == [(p, p) for p in pooled]
 
 
@@ -384,7 +384,7 @@ def test_clients_together_are_as_alone(name: str) -> None:
 @every
 def test_nothing_keeps_clients_from_training_together(name: str) -> None:
     x = torch.linspace(-1, 1, 3 * math.prod(SHAPE)).view(3, *SHAPE)
-    assert obstacle(tiny(name).train().encoder, x) is None
+    assert find_obstacle(tiny(name).train().encoder, x) is None
 
 
 def federation(shape: tuple[int, ...] = SHAPE) -> fedbr.Federation:

@@ -17,12 +17,13 @@ from fedbr.cli.app import call
 from fedbr.cli.tables import show
 from fedbr.core.records import Divergence, ModelFacts, RoundRecord, Split
 from fedbr.paper import scale, table, text
-from fedbr.paper.outcome import COLUMNS, DAGGER, judge, outcome
+from fedbr.paper.columns import COLUMNS
+from fedbr.paper.outcome import DAGGER, judge, make_outcome
 from fedbr.recipe.schema import Recipe
 from fedbr.report.compare import compare
 from fedbr.run import forecast
 from fedbr.run.engines import OneByOne
-from fedbr.run.folder import add_up
+from fedbr.run.folder import make_result
 from fedbr.run.plan import Experiment
 from fedbr.run.results import Results, RunResult
 from fedbr.run.runner import check
@@ -95,26 +96,26 @@ def test_all_that_the_paper_shows_is_there() -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_fits_itself_and_builds_at_both_scales(name: str) -> None:
-    found = TABLES[name]
-    labels = [row.label for row in found.rows]
+    paper = TABLES[name]
+    labels = [row.label for row in paper.rows]
     assert len(set(labels)) == len(labels)
-    for row in found.rows:
-        assert len(row.paper) == (0 if found.figure else len(found.parts))
-        for part, cells in zip(found.parts, row.paper, strict=False):
+    for row in paper.rows:
+        assert len(row.paper) == (0 if paper.figure else len(paper.parts))
+        for part, cells in zip(paper.parts, row.paper, strict=False):
             assert len(cells) in (0, len(part.columns))
-    for part in found.parts:
+    for part in paper.parts:
         assert set(part.columns) <= {*COLUMNS}
         assert sum(
             c.startswith("rounds_to") and not c.endswith("fedavg") for c in part.columns
         ) <= len(part.targets)
-    for claim in found.claims:
+    for claim in paper.claims:
         assert {claim.left, claim.right} <= {*labels}
         assert claim.sign in "<>="
-        assert any(claim.column in ("", *part.columns) for part in found.parts)
-    assert bool(found.claim) == bool(found.figure)
+        assert any(claim.column in ("", *part.columns) for part in paper.parts)
+    assert bool(paper.claim) == bool(paper.figure)
     for size in ("cpu", "paper"):
-        for scaled in scale.recipes(found, size):
-            assert len(scaled.recipe.compare) == len(found.rows)
+        for scaled in scale.recipes(paper, size):
+            assert len(scaled.recipe.compare) == len(paper.rows)
             assert bool(scaled.changes) == (size == "cpu")
             assert bool(scaled.why) == (size == "cpu")
 
@@ -126,10 +127,10 @@ def test_the_figures_are_the_papers() -> None:
         [float(n) for n in re.findall(r"\d+\.\d+|\d+", row)]
         for row in PAPER.read_text("utf-8").split(r"\\")
     ]
-    for name, found in TABLES.items():
+    for name, paper in TABLES.items():
         lines = [
             [number(c) for cells in row.paper for c in cells if c not in ("", "-")]
-            for row in found.rows
+            for row in paper.rows
         ]
         if name in ("cost", "local-models"):  # which the paper has the other way round
             lines = [list(column) for column in zip(*lines, strict=True)]
@@ -138,9 +139,9 @@ def test_the_figures_are_the_papers() -> None:
 
 
 def number(cell: str | float) -> float:
-    found = re.match(r"[\d.]+", str(cell))
-    assert found
-    return float(found[0])
+    match = re.match(r"[\d.]+", str(cell))
+    assert match
+    return float(match[0])
 
 
 def in_order(wanted: list[float], there: list[float]) -> bool:
@@ -213,7 +214,7 @@ def results_of(recipe: Recipe, curves: Mapping[str, Sequence[Sequence[float]]]) 
             run.note(split=Split("h", (1,), (1.0,)), model=ModelFacts("cnn", 1, "f"))
             for round, accuracy in enumerate(accuracies, 1):
                 run.append(record(round, accuracy))
-            runs.append(add_up(recipe, variant, seed, run))
+            runs.append(make_result(recipe, variant, seed, run))
     return Results(recipe, {}, runs)
 
 
@@ -240,7 +241,7 @@ def test_figures_and_verdicts_by_hand() -> None:
         "FedBR": ([0.3, 0.5, 0.7], [0.3, 0.5, 0.7], [0.3, 0.5, 0.7]),
     }
     results = results_of(scaled.recipe, curves)
-    made = outcome(paper, 0, scaled, results)
+    made = make_outcome(paper, 0, scaled, results)
     by_label = {entry.label.removesuffix(DAGGER): entry for entry in made.entries}
     judged = {label: entry.judgement for label, entry in by_label.items()}
     assert by_label["FedAvg"].ours == ["26.7 ± 5.8", "2 ± 1"]  # rounds 2, 3 and 2 to 30 %
@@ -271,20 +272,20 @@ def test_a_run_that_diverged_has_no_figure() -> None:
     lost = next(run for run in results.runs if run.label == "FedBR" and run.seed == 1)
     at = replace(lost.record, diverged_at=Divergence(2, 0, "x"))
     runs = [replace(run, record=at) if run is lost else run for run in results.runs]
-    made = outcome(paper, 0, scaled, replace(results, runs=runs))
+    made = make_outcome(paper, 0, scaled, replace(results, runs=runs))
     assert made.entries[-1].ours == ["40.0 ± 0.0 (2 of 3)", "1 ± 0 (2 of 3)"]
 
 
 def test_three_seeds_with_gains_20_5_and_10_are_undecided_everywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The terminal's closing lines, the page and ``reproduce`` give one verdict and one interval."""
+    """The terminal's last lines, the page and ``reproduce`` give one verdict and one interval."""
     paper = TABLES["error-bars"]
     scaled = scale.recipes(paper, "cpu", [0, 1, 2])[0]
     curves = {variant.label: [[0.5], [0.5], [0.5]] for variant in scaled.recipe.compare}
     curves["FedBR"] = [[0.7], [0.55], [0.6]]
     results = results_of(scaled.recipe, curves)
-    fedbr = outcome(paper, 0, scaled, results).entries[-1]
+    fedbr = make_outcome(paper, 0, scaled, results).entries[-1]
     assert str(fedbr.judgement) == (
         "undecided, +11.7 (95 % interval −7.3 to 30.6; ahead on 3 of 3 seeds)"
     )
@@ -340,7 +341,7 @@ def test_other_columns_by_hand() -> None:
     own.append(record(2, 0.4, 4.0, 0.3))
     base.append(record(1, 0.3, worst=0.1))
     run, fedavg, empty = (
-        add_up(recipe, recipe.compare[0], 0, store) for store in (own, base, RunStore(1))
+        make_result(recipe, recipe.compare[0], 0, store) for store in (own, base, RunStore(1))
     )
 
     def value(column: str, of: RunResult = run) -> float | None:
@@ -394,12 +395,12 @@ def test_a_verdict_stands_beside_the_figure_that_it_is_of() -> None:
     curves = {}
     for i, variant in enumerate(scaled.recipe.compare):
         curves[variant.label] = [[0.1 * (i + seed), 0.2] for seed in (0, 1)]
-    made = outcome(paper, 0, scaled, results_of(scaled.recipe, curves))
+    made = make_outcome(paper, 0, scaled, results_of(scaled.recipe, curves))
     assert made.titles[0][1] == "million sent"
     header, rows = text.cells(made, paper.base)
     assert header[-2:] == ["million sent against FedAvg", "beside the paper"]
     assert all(len(row) == len(header) for row in rows)
-    lines = list(text._lines(paper, [made]))
+    lines = list(text._csv_rows(paper, [made]))
     with_verdict = [line for line in lines if line.get("ours") and line["verdict"]]
     assert {line["our column"] for line in with_verdict} == {"million sent"}
     assert any(line["row"] == "FedBR > FedAvg in s/step" and line["verdict"] for line in lines)
@@ -473,6 +474,6 @@ def test_a_forecast_grows_with_the_work(tmp_path: Path) -> None:
     longer = scaled.recipe.model_copy(update={"train": train})
     check([Experiment(scaled.recipe, tmp_path / "o")], OneByOne())
     assert forecast.cpu_seconds(longer) > 10 * forecast.cpu_seconds(scaled.recipe)
-    assert forecast.words(59) == "59 seconds"
-    assert forecast.words(7200) == "2 hours"
-    assert forecast.words(1) == "a second"
+    assert forecast.format_duration(59) == "59 seconds"
+    assert forecast.format_duration(7200) == "2 hours"
+    assert forecast.format_duration(1) == "a second"

@@ -62,8 +62,8 @@ def test_another_model_drops_the_options_of_the_one_before() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("train.rounds", "--set 'train.rounds': section.key=value is expected"),
-        ("rounds=5", "--set 'rounds=5': section.key=value is expected"),
+        ("train.rounds", "--set 'train.rounds': expected section.key=value"),
+        ("rounds=5", "--set 'rounds=5': expected section.key=value"),
         ("trian.rounds=5", "section = 'trian' is unknown; did you mean 'train'?"),
         ("scaffold.x=1", "--set scaffold.x: no variant of the recipe has 'scaffold'"),
         ("compare.2.label=C", "compare has entries 0 to 1, not 2"),

@@ -175,9 +175,7 @@ def test_results_of_other_code_are_not_taken_for_its_own(here: Path) -> None:
 
 
 def test_a_result_folder_runs_no_code(here: Path) -> None:
-    """Neither a report of a folder, nor a run that is asked to write to it, imports what its recipe
-    names.
-    """
+    """Reports of a folder, and runs that would write to it, do not import what its recipe names."""
     train_recipe(config.load("digits", SMALL, [SHORT]), here / "out")
     (here / "evil.py").write_text("open('owned', 'w')")
     file = here / "out/recipe.toml"
@@ -197,7 +195,7 @@ def test_classes_of_one_name_have_labels_of_their_own(here: Path) -> None:
     ]
     same = config.load("digits", SMALL, ["fedbr.methods:FedBR"]).compare[0]  # by another way
     assert (same.label, same.methods[0]["name"]) == ("FedBR", "fedbr")
-    with pytest.raises(fedbr.InputError, match="a label is there twice"):
+    with pytest.raises(fedbr.InputError, match="duplicate label"):
         config.load("digits", SMALL, ["mixup", "mixup"])
 
 
@@ -236,17 +234,20 @@ def test_a_sweep_searches_its_parameters(here: Path) -> None:
             r"3 is not a class of methods, a subclass of fedbr\.Method",
         ),
         ("own_code_of_a_test:network", "is not a class of methods"),
-        ("own_code_of_a_test:Impostor", "its name, 'fedbr', belongs to a method of fedbr"),
-        ("own_code_of_a_test:Nameless", r"Nameless\.name must be a word of its own"),
+        (
+            "own_code_of_a_test:Impostor",
+            "its name, 'fedbr', is already in use by a method of fedbr",
+        ),
+        ("own_code_of_a_test:Nameless", r"Nameless\.name must consist of letters"),
         ("no_code_of_a_test:Short", "cannot import it .*No module named"),
         ("broken_code_of_a_test:Short", "cannot import it .*SyntaxError.*line 1"),
         ("own_code_of_a_test:", r"own_code_of_a_test\.py has no ''$"),
         (":Short", "cannot import it"),
-        ("own_code_of_a_test:Numbered", r"Numbered\.name = 3 must be a word of its own"),
-        ("own_code_of_a_test:Training", r"Training\.name = 'train' must be .* none of .*train"),
+        ("own_code_of_a_test:Numbered", r"Numbered\.name = 3 must consist of letters"),
+        ("own_code_of_a_test:Training", r"Training\.name = 'train' must .* not be one of .*train"),
         ("lines_of_a_test:Short", r"cannot import it \(one two\)"),
         ("exit_of_a_test:Short", r"cannot import it \(SystemExit: 3\)"),
-        (f"{SHORT}+{SHORT}", "'short' is there twice"),
+        (f"{SHORT}+{SHORT}", "duplicate 'short'"),
         ("shorter", "or yours: package.module:Class$"),
     ],
 )
@@ -318,7 +319,7 @@ def boom(shape, num_classes):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("Raises", r"bugs_of_a_test\.py, line 11, in loss: ValueError: oops$"),
         ("Scalar", r"^scalar\.loss must return one value per client, \[2\], not shape \[\]$"),
@@ -328,12 +329,12 @@ def boom(shape, num_classes):
         ("Server", r"bugs_of_a_test\.py, line 47, in update_server: KeyError: 'x'$"),
     ],
 )
-def test_a_mistake_in_it_is_one_line_that_says_where(here: Path, name: str, said: str) -> None:
+def test_a_mistake_in_it_is_one_line_that_says_where(here: Path, name: str, message: str) -> None:
     (here / "bugs_of_a_test.py").write_text(BUGS)
     recipe = config.load("digits", [*SMALL, "train.clients_at_once=2"], [f"bugs_of_a_test:{name}"])
     # Other processes bring the line here as it is: of what is raised, and of what we refuse.
     for workers in (1, 2) if name in ("Raises", "Scalar", "Memory") else (1,):
-        with pytest.raises(RunError, match=said):
+        with pytest.raises(RunError, match=message):
             train_recipe(recipe, here / "out", workers=workers)
 
 

@@ -20,7 +20,7 @@ def recipe(**sections: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        (recipe(name="a/b"), "name = 'a/b': letters, digits, and . + - _ behind the first"),
+        (recipe(name="a/b"), "name = 'a/b': expected letters, digits and _, and . + -"),
         (recipe(trian={}), "trian = {}: unknown key; did you mean 'train'?"),
         (recipe(data={"name": "mnits"}), "data.name = 'mnits' is unknown"),
         (recipe(data={"name": 3}), "data.name = 3: input should be a valid string"),
@@ -31,29 +31,32 @@ def recipe(**sections: Any) -> dict[str, Any]:
         (recipe(model={"width": -1.0}), "model.width = -1.0: "),
         (recipe(train={"rounds": "5"}), "train.rounds = '5': input should be a valid integer"),
         (recipe(train={"learning_rate": 1.0}), "unknown key; did you mean 'lr'?"),
-        (recipe(train={"seeds": [1, 1]}), "train.seeds = [1, 1]: a seed is there twice"),
+        (recipe(train={"seeds": [1, 1]}), "train.seeds = [1, 1]: duplicate seed"),
         (recipe(train={"clients_per_round": 11}), "there are only 10 clients (data.clients)"),
         (recipe(metrics={"target": 2.0}), "metrics.target = 2.0: "),
-        ({}, "compare: at least one variant, such as: [[compare]]"),
-        ({"compare": FEDAVG}, "compare: one table where a list is expected"),
-        ({"compare": [FEDAVG, FEDAVG]}, "compare: a label is there twice among FedAvg, FedAvg"),
-        ({"compare": [{"methods": []}]}, "compare: every variant has a label"),
-        ({"compare": [{"label": "A", "methods": "fedbr"}]}, "a list is expected"),
-        ({"compare": [{"label": "A", "methods": [3]}]}, "compare[A].methods = 3: a name, or a"),
+        ({}, "compare: expected at least one variant, such as: [[compare]]"),
+        ({"compare": FEDAVG}, "compare: expected a list, not one table"),
+        ({"compare": [FEDAVG, FEDAVG]}, "compare: duplicate label among FedAvg, FedAvg"),
+        ({"compare": [{"methods": []}]}, "compare: expected a label for every variant"),
+        ({"compare": [{"label": "A", "methods": "fedbr"}]}, "expected a list"),
+        (
+            {"compare": [{"label": "A", "methods": [3]}]},
+            "compare[A].methods = 3: expected a name, or a",
+        ),
         (
             {"compare": [{"label": "A", "methods": [{"name": "fedavg", "lam": 1}]}]},
             "compare[A].methods: fedavg has no parameters, not lam",
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(values: dict[str, Any], line: str) -> None:
+def test_wrong_values_get_one_line(values: dict[str, Any], line: str) -> None:
     with pytest.raises(InputError) as refused:
         parse(values)
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_silence_means_what_the_data_set_says() -> None:
+def test_defaults_come_from_the_data_set() -> None:
     digits = parse(recipe()).data
     assert (digits.name, digits.partition, digits.clients) == ("digits", "lda-prior", 10)
     named = parse(recipe(data={"name": "npz", "path": "x.npz", "partition": "domains"})).data

@@ -14,14 +14,14 @@ from types import TracebackType
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FOUND = next((path for name in NAMES if (path := shutil.which(name))), None)
+CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
     """One page in a headless Chromium; what it complains about is in ``errors``."""
 
     def __init__(self, profile: Path) -> None:
-        assert FOUND is not None
+        assert CHROMIUM is not None
         ours, theirs = os.pipe(), os.pipe()  # the protocol wants its pipes at 3 and 4
 
         def connect() -> None:
@@ -30,7 +30,7 @@ class Browser:
             os.dup2(write, 4)
 
         line = [
-            FOUND,
+            CHROMIUM,
             "--headless=new",
             "--remote-debugging-pipe",
             f"--user-data-dir={profile}",
@@ -88,8 +88,8 @@ class Browser:
             assert piece, "the browser is gone"
             self.rest += piece
         message, _, self.rest = self.rest.partition(b"\0")
-        found: dict[str, Any] = json.loads(message)
-        return found
+        message_json: dict[str, Any] = json.loads(message)
+        return message_json
 
     def _note(self, event: dict[str, Any]) -> None:
         kind, params = event.get("method"), event.get("params", {})
@@ -158,11 +158,11 @@ class Browser:
 
     def _place(self, selector: str, across: float, down: float) -> dict[str, Any]:
         """Scroll to an element, and return a place in it."""
-        found = f"document.querySelector({json.dumps(selector)})"
+        element = f"document.querySelector({json.dumps(selector)})"
         place: dict[str, Any] = self.run(
-            f"{found}.scrollIntoView({{block: 'center'}}); (r => ({{"
+            f"{element}.scrollIntoView({{block: 'center'}}); (r => ({{"
             f"x: r.x + r.width * {across}, y: r.y + r.height * {down}}}))"
-            f"({found}.getBoundingClientRect())"
+            f"({element}.getBoundingClientRect())"
         )
         return place
 

@@ -55,10 +55,10 @@ def results(*runs: Made, planned: int = 10) -> Results:
         values["compare"] = list(compared.values())
     recipe = config.parse(values)
     variants = {variant.label: variant for variant in recipe.compare}
-    found = [_result(made, variants[made.label]) for made in runs]
+    run_results = [_result(made, variants[made.label]) for made in runs]
     order = [*variants]
-    found.sort(key=lambda result: (order.index(result.label), result.seed))
-    return Results(recipe, {}, found)
+    run_results.sort(key=lambda result: (order.index(result.label), result.seed))
+    return Results(recipe, {}, run_results)
 
 
 def compared(*runs: Made) -> Comparison:

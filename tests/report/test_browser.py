@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import FOUND, Browser
+from browser import CHROMIUM, Browser
 from folders import diverge, interrupt, make
 
 from fedbr.report.write import write_report
 
-pytestmark = pytest.mark.skipif(FOUND is None, reason="no Chromium on the PATH")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
 
 # Lines have a width; the edges of a band have none.
 LINES = """[...document.querySelectorAll('.curves .scatterlayer .js-line')]

@@ -34,7 +34,7 @@ def named(clients: int) -> list[str]:
 
 
 def test_the_numbers_are_those_of_the_clients() -> None:
-    counts = gallery.counts(federation(), named(3))
+    counts = gallery.count_samples(federation(), named(3))
     assert counts.table.tolist() == [[3, 0, 1], [0, 2, 0], [0, 0, 12]]
     assert counts.sizes == [4, 2, 12]
     assert counts.effective == pytest.approx(
@@ -42,33 +42,39 @@ def test_the_numbers_are_those_of_the_clients() -> None:
     )
     assert (counts.clients, counts.classes) == (named(3), ["0", "1", "2"])
     words = replace(federation(), class_names=["cat", "dog", "a bird that has a very long name"])
-    assert gallery.counts(words, named(3)).classes == ["cat", "dog", "a bird that has a very l…"]
+    assert gallery.count_samples(words, named(3)).classes == [
+        "cat",
+        "dog",
+        "a bird that has a very l…",
+    ]
 
 
 def test_samples_and_pseudo_samples_are_of_the_client_of_their_row() -> None:
     shown = federation()
     public = torch.rand(20, 1, 6, 6, dtype=torch.float64) + 100
-    strips = gallery.samples(
+    strips = gallery.choose_samples(
         replace(shown, proxy=replace(shown.train.samples, x=public, y=torch.zeros(20))), 10
     )
-    assert [len(s.seen) for s in strips] == [4, 2, 8]
+    assert [len(s.samples) for s in strips] == [4, 2, 8]
     assert [len(s.means) for s in strips] == [0, 0, 2]  # fewer than ten samples hide nothing
     assert [len(s.mixtures) for s in strips] == [2, 2, 2]
     for client, strip in enumerate(strips):
-        for x in (strip.seen, strip.means, 2 * strip.mixtures - 100):
+        for x in (strip.samples, strip.means, 2 * strip.mixtures - 100):
             assert all(10 * client + 1 <= float(v) < 10 * client + 3 for v in x.flatten())
-        assert len({image.numpy().tobytes() for image in strip.seen}) == len(strip.seen)
-    assert [len(s.mixtures) for s in gallery.samples(shown, 10)] == [0, 0, 0]
-    assert len(gallery.samples(federation([(0, 1)] * 50), 10)) == 10
-    assert gallery.samples(federation(shape=(5,)), 10) == []
+        assert len({image.numpy().tobytes() for image in strip.samples}) == len(strip.samples)
+    assert [len(s.mixtures) for s in gallery.choose_samples(shown, 10)] == [0, 0, 0]
+    assert len(gallery.choose_samples(federation([(0, 1)] * 50), 10)) == 10
+    assert gallery.choose_samples(federation(shape=(5,)), 10) == []
 
 
 def test_samples_are_augmented_as_the_model_sees_them() -> None:
     plain = federation()
-    assert all(bool((s.seen > 0).all()) for s in gallery.samples(plain, 10))
+    assert all(bool((s.samples > 0).all()) for s in gallery.choose_samples(plain, 10))
     samples = replace(plain.train.samples, augment=Augment(pad=3, flip=True))
     moved = replace(plain, train=replace(plain.train, samples=samples))
-    edges = [bool((image == 0).any()) for s in gallery.samples(moved, 10) for image in s.seen]
+    edges = [
+        bool((image == 0).any()) for s in gallery.choose_samples(moved, 10) for image in s.samples
+    ]
     assert sum(edges) > 10  # of 14: moved, and zeros moved in
 
 
@@ -95,13 +101,13 @@ def test_the_title_has_every_parameter() -> None:
 
 def test_labels_name_clients_and_angles() -> None:
     shown = load(DataOptions(clients=3, partition="iid"), 0)
-    assert gallery.labels(DataOptions(), shown) == named(3)
+    assert gallery.label_clients(DataOptions(), shown) == named(3)
     turned = ["client 0, 0°", "client 1, 15°", "client 2, 30°"]
-    assert gallery.labels(DataOptions(name="rotated-digits"), shown) == turned
+    assert gallery.label_clients(DataOptions(name="rotated-digits"), shown) == turned
     mix = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])
-    spun = gallery.labels(DataOptions(name="rotated-cifar10"), replace(shown, mix=mix))
+    spun = gallery.label_clients(DataOptions(name="rotated-cifar10"), replace(shown, mix=mix))
     assert spun[:2] == ["client 0, 90 % at 0°", "client 1, 80 % at 15°"]
-    assert gallery.labels(DataOptions(), replace(shown, client_names=["a", "b", "c"])) == [
+    assert gallery.label_clients(DataOptions(), replace(shown, client_names=["a", "b", "c"])) == [
         "a",
         "b",
         "c",

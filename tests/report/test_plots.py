@@ -13,10 +13,10 @@ from fedbr.run.results import Accuracy, RunResult, Seconds, Traffic
 
 
 def test_a_band_goes_as_far_as_some_seed() -> None:
-    found = band([{2: 10.0, 4: 20.0, 5: 30.0}, {2: 20.0, 4: 40.0}])
-    assert found.rounds == [2, 4, 5]
-    assert found.mean == [15, 30, 30]
-    assert (found.low, found.high, found.whole) == ([10, 20, 30], [20, 40, 30], 2)
+    over_seeds = band([{2: 10.0, 4: 20.0, 5: 30.0}, {2: 20.0, 4: 40.0}])
+    assert over_seeds.rounds == [2, 4, 5]
+    assert over_seeds.mean == [15, 30, 30]
+    assert (over_seeds.low, over_seeds.high, over_seeds.whole) == ([10, 20, 30], [20, 40, 30], 2)
     assert band([]).rounds == []
     assert band([{1: 5.0}, {2: 6.0}]).whole == 0
 
@@ -51,11 +51,15 @@ def run(rounds: int) -> RunResult:
 
 def test_long_curves_are_thinned_and_keep_their_ends() -> None:
     whole, half = run(2000), run(1000)
-    found = curve([whole, half])
-    assert len(found.band.rounds) == MOST
-    assert (found.band.rounds[0], found.band.rounds[-1]) == (1, 2000)
-    assert found.places["seconds"][-1] == found.places["megabytes"][-1] == 2000
-    assert found.band.rounds[found.band.whole - 1] <= 1000 < found.band.rounds[found.band.whole]
+    thinned = curve([whole, half])
+    assert len(thinned.band.rounds) == MOST
+    assert (thinned.band.rounds[0], thinned.band.rounds[-1]) == (1, 2000)
+    assert thinned.places["seconds"][-1] == thinned.places["megabytes"][-1] == 2000
+    assert (
+        thinned.band.rounds[thinned.band.whole - 1]
+        <= 1000
+        < thinned.band.rounds[thinned.band.whole]
+    )
 
 
 def test_looks_differ() -> None:

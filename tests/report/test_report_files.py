@@ -17,7 +17,7 @@ from fedbr.report.files import KINDS, beside, export
 from fedbr.report.formats import latex, markdown
 from fedbr.report.plots import column_pictures
 from fedbr.report.read import read
-from fedbr.run.csv_files import as_csv
+from fedbr.run.csv_files import format_csv
 from fedbr.util.errors import InputError
 
 FIGURES = {
@@ -37,7 +37,7 @@ def test_nobody_elses_files_are_written_over(
     folder.mkdir()
     (folder / "tables.md").write_text("mine")
     assert call(line) == 2
-    assert "which holds something else" in capsys.readouterr().err
+    assert "which was not created by fedbr report" in capsys.readouterr().err
     assert not page.exists()
     (folder / "tables.md").unlink()
     page.write_text("<html>mine</html>")
@@ -50,7 +50,7 @@ def test_nobody_elses_files_are_written_over(
     assert call(line) == 0  # an earlier report is replaced
     in_the_way = str(tmp_path / "o.html")  # beside it lies the result folder itself
     assert call([*line[:-1], in_the_way]) == 2
-    assert "which holds something else" in capsys.readouterr().err
+    assert "which was not created by fedbr report" in capsys.readouterr().err
     assert not (tmp_path / "o" / "tables.md").exists()
 
 
@@ -139,7 +139,7 @@ def test_text_is_escaped() -> None:
     assert r"1 $\pm$ 2 $-$3 $\times$ $^\dagger$" in written
     assert r"\caption{50 \%}" in written
     assert markdown((["", "a"], [["<b>|*_", "1"]])).splitlines()[2] == r"| &lt;b&gt;\|\*\_ | 1 |"
-    assert as_csv([{"a": 1}, {"b": "x,y"}]) == 'a,b\n1,\n,"x,y"\n'
+    assert format_csv([{"a": 1}, {"b": "x,y"}]) == 'a,b\n1,\n,"x,y"\n'
 
 
 def test_the_folder_beside_a_page() -> None:

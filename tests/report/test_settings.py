@@ -6,7 +6,7 @@ from typing import Any
 
 from fedbr.recipe import load as config
 from fedbr.recipe.schema import Recipe
-from fedbr.report.settings import of_recipes, of_variants
+from fedbr.report.settings import list_differences, list_variants
 
 
 def recipe(overrides: list[str], variants: list[str]) -> Recipe:
@@ -21,10 +21,10 @@ def changed(recipe: Recipe, *variants: dict[str, Any]) -> Recipe:
     return config.parse(values)
 
 
-def test_of_recipes_what_differs_and_parameters_of_methods_that_both_have() -> None:
+def test_recipes_what_differs_and_parameters_of_methods_that_both_have() -> None:
     first = recipe(["data.alpha=0.5"], ["fedavg", "fedbr", "fedprox"])
     second = recipe(["fedbr.lam=1.0"], ["fedbr", "mixup"])
-    header, rows = of_recipes({"a": first, "b": second})
+    header, rows = list_differences({"a": first, "b": second})
     assert header == ["", "a", "b"]
     assert rows == [["data.alpha", "0.5", "0.1"], ["fedbr.lam", "0.1", "1"]]
 
@@ -34,24 +34,24 @@ def test_all_values_where_variants_of_one_recipe_differ() -> None:
     second = recipe([], ["fedbr", "mixup+fedbr"])
     mixup, fedbr = second.compare[1].methods
     second = changed(second, {}, {"methods": [mixup, {**fedbr, "lazy": 4}]})
-    assert of_recipes({"a": first, "b": second})[1] == [["fedbr.lazy", "1", "1 and 4"]]
+    assert list_differences({"a": first, "b": second})[1] == [["fedbr.lazy", "1", "1 and 4"]]
 
 
 def test_what_variants_set_for_themselves_is_what_was_used() -> None:
     first = recipe([], ["fedavg", "fedbr"])
     second = changed(first, {"train": {"lr": 0.1}}, {"train": {"lr": 0.02}})
-    assert of_recipes({"a": first, "b": second})[1] == [["train.lr", "0.01", "0.1 and 0.02"]]
+    assert list_differences({"a": first, "b": second})[1] == [["train.lr", "0.01", "0.1 and 0.02"]]
     second = changed(first, {"train": {"lr": 0.1}})
-    assert of_recipes({"a": first, "b": second})[1] == [["train.lr", "0.01", "0.1 and 0.01"]]
+    assert list_differences({"a": first, "b": second})[1] == [["train.lr", "0.01", "0.1 and 0.01"]]
 
 
 def test_parameters_that_were_there_before_are_not_repeated() -> None:
     made = recipe([], ["fedavg", "fedprox", "mixup+fedprox", "scaffold"])
     (fedprox,) = made.compare[1].methods
     other = {"label": "c", "methods": [{**fedprox, "mu": 9.0}]}
-    _, cells = of_variants(changed(made, {}, {}, other))
+    _, cells = list_variants(changed(made, {}, {}, other))
     assert cells[0] == ["FedAvg", "none (FedAvg)", ""]
     assert cells[2] == ["c", "fedprox", "mu = 9"]
-    _, cells = of_variants(made)
+    _, cells = list_variants(made)
     assert cells[2][2].endswith("fedprox: as above")
     assert cells[3][2] == "no parameters"

@@ -11,14 +11,15 @@ from matplotlib.figure import Figure
 from test_gallery import federation, named
 
 import fedbr
-from fedbr.report import gallery, split_picture
-from fedbr.report.split_picture import draw_bubbles, draw_heat_map, draw_split, split_figure
+from fedbr.report import gallery, split_picture, split_table
+from fedbr.report.split_picture import draw_split, split_figure
+from fedbr.report.split_table import draw_bubbles, draw_heat_map
 
 
 def test_the_area_of_a_bubble_is_the_count() -> None:
     figure = Figure()
     axes = figure.add_subplot()
-    counts = gallery.counts(federation(), named(3))
+    counts = gallery.count_samples(federation(), named(3))
     draw_bubbles(figure, axes, counts, 0.5)
     (bubbles,) = axes.collections
     sizes = np.asarray(bubbles.get_sizes())
@@ -33,18 +34,18 @@ def test_the_area_of_a_bubble_is_the_count() -> None:
 def test_a_heat_map_has_the_counts() -> None:
     figure = Figure()
     axes, below = figure.subplots(2)
-    counts = gallery.counts(federation(), named(3))
+    counts = gallery.count_samples(federation(), named(3))
     draw_heat_map(figure, axes, below, counts)
     assert np.array_equal(axes.images[0].get_array(), counts.table)
     many = np.arange(2200).reshape(1100, 2)
-    table, each = split_picture.group_rows(many)
+    table, each = split_table.group_rows(many)
     assert each == 3
     assert np.allclose(table[0], many[:3].mean(axis=0))
     assert np.allclose(table[-1], many[1098:].mean(axis=0))
 
 
 def test_scales_are_whole_numbers() -> None:
-    assert [split_picture.legend_counts(n) for n in (1, 8, 22, 5958)] == [
+    assert [split_table.legend_counts(n) for n in (1, 8, 22, 5958)] == [
         [1],
         [1, 8],
         [1, 4, 20],
@@ -53,7 +54,7 @@ def test_scales_are_whole_numbers() -> None:
     for most, ticks in ((1, [0, 1]), (3, [0, 1, 2, 3]), (60, [0, 15, 30, 45, 60])):
         figure = Figure()
         axes, below = figure.subplots(2)
-        counts = gallery.counts(federation([(0,) * most] + [(1,)] * 59), named(60))
+        counts = gallery.count_samples(federation([(0,) * most] + [(1,)] * 59), named(60))
         draw_heat_map(figure, axes, below, counts)
         low, high = below.get_xlim()
         assert [tick for tick in below.get_xticks() if low <= tick <= high] == ticks
@@ -68,7 +69,7 @@ def test_rows_and_columns_have_their_size_whatever_stands_beside_them() -> None:
         inches = figure.dpi_scale_trans.inverted()
         _, table, _, _, images, _ = figure.axes
         box = table.get_window_extent().transformed(inches)
-        assert box.width == pytest.approx(3 * split_picture.COLUMN, rel=0.01)
+        assert box.width == pytest.approx(3 * split_table.COLUMN, rel=0.01)
         assert box.height == pytest.approx(3 * split_picture.CELL, rel=0.01)
         image = images.images[0].get_window_extent().transformed(inches)
         assert image.width == pytest.approx(image.height, rel=0.01)  # as square as it is
@@ -109,7 +110,7 @@ def test_what_is_written_in_the_picture(
     texts = written(tmp_path / "a.svg")
     assert "a $title$ of mine" in texts
     assert [word for word in words if word not in texts] == []
-    assert ("client 10" in texts) == (11 <= clients <= split_picture.BUBBLES[0])
+    assert ("client 10" in texts) == (11 <= clients <= split_table.BUBBLES[0])
     draw_split(shown, tmp_path / "a.png", "title", named(clients))
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 

@@ -6,7 +6,7 @@ import pytest
 from made import compared, of, results, run
 
 from fedbr.recipe.schema import TrainConfig
-from fedbr.report import words
+from fedbr.report import summary, words
 from fedbr.report.compare import compare
 from fedbr.report.tables import paired_table
 
@@ -63,13 +63,13 @@ def test_who_diverged_is_not_ahead() -> None:
     runs = [run("FedAvg", seed, 0.5, 3) for seed in (0, 1, 2)]
     runs += [run("b", seed, 0.8 + seed / 100, 2) for seed in (0, 1)]
     comparison = compared(*runs, run("b", 2, 0.9, 1, diverged=True))
-    (said,) = words.closing(comparison)
+    (said,) = words.closing_sentences(comparison)
     assert said.startswith("b diverged on 1 of 3 seeds. On the other seeds: +30.5 points")
-    assert words.left_out(comparison) == [
+    assert words.missing_seeds(comparison) == [
         "b: seed 2 is left out, as it or FedAvg has not finished there or diverged."
     ]
-    assert words.divergences(comparison) == [
-        "b: seed 2 diverged in round 4 (client 1: x). What diverged has no figure."
+    assert summary.divergences(comparison) == [
+        "b: seed 2 diverged in round 4 (client 1: x). A run that diverged is left out of all means."
     ]
 
 
@@ -77,7 +77,7 @@ def test_who_diverged_on_every_seed_is_said_to() -> None:
     runs = [run("FedAvg", seed, 0.5, 3) for seed in (0, 1)]
     runs += [run("b", seed, 0.6, 3) for seed in (0, 1)]
     comparison = compared(*runs, *(run("c", seed, 0.1, diverged=True) for seed in (0, 1)))
-    assert words.closing(comparison)[1] == "c and FedAvg: c diverged on every seed."
+    assert words.closing_sentences(comparison)[1] == "c and FedAvg: c diverged on every seed."
     assert paired_table(comparison)[1][1][4] == "diverged on 2 of 2 seeds"
     assert words.headline(comparison)[-1] == (
         "b is the furthest above FedAvg of what can be compared; c diverged."
@@ -100,18 +100,18 @@ def test_one_seed_gives_no_interval() -> None:
 
 def test_what_was_not_tuned_is_said_at_the_end() -> None:
     tuned, untuned = run("FedAvg", 0, 0.7, 8, tuned=True), run("FedBR", 0, 0.9, 2, tuned=False)
-    assert words.closing(compared(tuned, untuned))[-1].startswith("† not tuned")
+    assert words.closing_sentences(compared(tuned, untuned))[-1].startswith("† not tuned")
 
 
 def test_fewer_than_five_tests_are_said() -> None:
-    assert words.few_tests(TrainConfig(rounds=10, evaluate_every=2)) == ""
-    four = words.few_tests(TrainConfig(rounds=7, evaluate_every=2))
+    assert summary.few_tests(TrainConfig(rounds=10, evaluate_every=2)) == ""
+    four = summary.few_tests(TrainConfig(rounds=7, evaluate_every=2))
     assert four.startswith("only 4 rounds are tested")
-    one = words.few_tests(TrainConfig(rounds=7, evaluate_every=0))
+    one = summary.few_tests(TrainConfig(rounds=7, evaluate_every=0))
     assert one.startswith("only one round is tested")
 
 
 def test_nothing_yet() -> None:
     comparison = compare(results())
-    assert words.closing(comparison) == []
+    assert words.closing_sentences(comparison) == []
     assert words.headline(comparison) == ["No run is finished yet."]

@@ -117,7 +117,7 @@ def test_headline_with_uncertainty(tmp_path: Path) -> None:
         "Cost",
         "Clients",
         "Variants",
-        "What the figures mean",
+        "What the values mean",
         "Recipe",
         "Environment",
     ):
@@ -133,7 +133,7 @@ def test_gains_of_20_5_and_10_points_are_undecided_everywhere(tmp_path: Path) ->
         "FedBR against FedAvg is undecided: +11.7 points in the 5 best rounds (95 % interval "
         "−7.3 to 30.6; ahead on 3 of 3 seeds)."
     )
-    assert words.closing(comparison) == [sentence]
+    assert words.closing_sentences(comparison) == [sentence]
     assert words.headline(comparison) == [sentence]
     page = write_report([folder.path])
     html = page.read_text("utf-8")

@@ -1,6 +1,4 @@
-"""Loggers get every new round once, whatever happens; packages are fakes that write down what they
-are told.
-"""
+"""Loggers get every new round once, whatever happens; their packages are fakes that list calls."""
 
 from __future__ import annotations
 
@@ -39,42 +37,42 @@ def train(out: Path, names: list[str], fresh: bool = False) -> Results:
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Stand in for the three packages."""
-    said: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
 
     class Writer:
         def __init__(self, place: str) -> None:
             self.place = Path(place).name
 
         def add_scalar(self, name: str, value: float, step: int) -> None:
-            said.append(("tensorboard", self.place, step, name, value))
+            calls.append(("tensorboard", self.place, step, name, value))
 
         def flush(self) -> None:
             pass
 
         def close(self) -> None:
-            said.append(("tensorboard", self.place, "closed"))
+            calls.append(("tensorboard", self.place, "closed"))
 
     class Run:
         def __init__(self, **about: Any) -> None:
             self.name, self.id = about["name"], about["id"]
-            said.append(("wandb", self.name, "begun", about))
+            calls.append(("wandb", self.name, "begun", about))
 
         def log(self, numbers: dict[str, float], step: int) -> None:
-            said.append(("wandb", self.name, step, numbers))
+            calls.append(("wandb", self.name, step, numbers))
 
         def finish(self) -> None:
-            said.append(("wandb", self.name, "closed"))
+            calls.append(("wandb", self.name, "closed"))
 
     fakes = {
         "tensorboard": {},
         "torch.utils.tensorboard": {"SummaryWriter": Writer},
         "wandb": {"init": Run},
         "mlflow": {
-            "set_experiment": lambda name: said.append(("mlflow", "experiment", name)),
-            "start_run": lambda run_name: said.append(("mlflow", "begun", run_name)),
-            "log_params": lambda params: said.append(("mlflow", "params", params)),
-            "log_metrics": lambda numbers, step: said.append(("mlflow", step, numbers)),
-            "end_run": lambda: said.append(("mlflow", "closed")),
+            "set_experiment": lambda name: calls.append(("mlflow", "experiment", name)),
+            "start_run": lambda run_name: calls.append(("mlflow", "begun", run_name)),
+            "log_params": lambda params: calls.append(("mlflow", "params", params)),
+            "log_metrics": lambda numbers, step: calls.append(("mlflow", step, numbers)),
+            "end_run": lambda: calls.append(("mlflow", "closed")),
         },
     }
     for name, content in fakes.items():
@@ -82,7 +80,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
         module.__dict__.update(content)
         monkeypatch.setitem(sys.modules, name, module)
-    return said
+    return calls
 
 
 def test_all_three_get_every_round_of_every_run(
@@ -110,8 +108,8 @@ def test_a_logger_that_fails_does_not_end_the_training(
         raise ValueError("the quota is used up")
 
     monkeypatch.setattr(sys.modules["mlflow"], "log_metrics", refuse, raising=False)
-    said = "--log mlflow: the quota is used up; the run goes on without it"
-    with pytest.warns(RuntimeWarning, match=said) as caught:
+    message = "--log mlflow: the quota is used up; the run goes on without it"
+    with pytest.warns(RuntimeWarning, match=message) as caught:
         results = train(tmp_path / "o", ["wandb", "mlflow"])
     assert len(caught) == 1
     assert all(run.finished for run in results.runs)
@@ -128,7 +126,7 @@ def test_rounds_of_an_earlier_call_are_not_sent_again(
     assert [h[2] for h in logged if h[0] == "wandb"] == ["begun", 1, 2, "closed"] * 2
 
 
-def test_a_failure_closes_them(logged: list[tuple[Any, ...]], tmp_path: Path) -> None:
+def test_loggers_are_closed_after_a_failure(logged: list[tuple[Any, ...]], tmp_path: Path) -> None:
     bias = LocalBias(0.25, None, None, None, 1.5, Drift(2.0))
     record = RoundRecord(1, (1,), loss=2.5, accuracy=0.5, bias=bias)
     (run, *_) = Experiment(RECIPE).runs()

@@ -43,7 +43,7 @@ def test_it_answers_as_in_the_last_test(tmp_path: Path, methods: list[str], dtyp
     assert not model.training
 
 
-def test_each_clients_own(tmp_path: Path) -> None:
+def test_the_models_that_clients_keep(tmp_path: Path) -> None:
     path, run, clients = trained(tmp_path, ["local"])
     own = [fedbr.load_model(path, client) for client in range(3)]
     (test,) = clients.tests
@@ -55,7 +55,7 @@ def test_each_clients_own(tmp_path: Path) -> None:
             fedbr.load_model(path, wrong)
 
 
-def test_what_is_no_model(tmp_path: Path) -> None:
+def test_files_that_are_not_models_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(b"something else")
     for path in (tmp_path / "x.safetensors", tmp_path / "nothing", tmp_path):
         with pytest.raises(fedbr.InputError, match=r"not a model\.safetensors"):

@@ -27,10 +27,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return Path(shutil.copytree(OLD / request.param, tmp_path / request.param))
 
 
-def test_what_it_says_is_what_it_said(folder: Path) -> None:
-    said = json.loads((folder / "results.json").read_text())
+def test_its_results_are_read_as_they_were(folder: Path) -> None:
+    stored = json.loads((folder / "results.json").read_text())
     read = json.loads(json.dumps(ResultFolder.read(folder).results().to_json()))
-    for then, now in zip(said["runs"], read["runs"], strict=True):
+    for then, now in zip(stored["runs"], read["runs"], strict=True):
         then["clients_at_once"] = then.pop("cohort")  # its name now
         assert now == then
 
@@ -57,7 +57,7 @@ def timeless(run: RunResult) -> list[RoundRecord]:
     return [replace(record, **plain) for record in run.rounds]
 
 
-def test_it_goes_on_where_it_stopped(folder: Path) -> None:
+def test_training_goes_on_where_it_stopped(folder: Path) -> None:
     recipe = ResultFolder.read(folder).recipe
     trained: list[tuple[str, int, int]] = []
 
@@ -65,7 +65,7 @@ def test_it_goes_on_where_it_stopped(folder: Path) -> None:
         trained.append((run.label, run.seed, record.round))
 
     begun = {f: f.read_text().count("\n") for f in folder.glob("runs/*/metrics.jsonl")}
-    results = train_recipe(recipe, folder, seen=note)
+    results = train_recipe(recipe, folder, on_round=note)
     planned = recipe.train.rounds * len(recipe.compare) * len(recipe.train.seeds)
     assert len(trained) == planned - sum(begun.values())
     assert all(run.finished for run in results.runs)
@@ -75,7 +75,7 @@ def test_it_goes_on_where_it_stopped(folder: Path) -> None:
         assert timeless(run) == timeless(finished)
 
 
-def test_it_goes_on_to_the_same_weights(folder: Path, whole: Path) -> None:
+def test_training_goes_on_to_the_same_weights(folder: Path, whole: Path) -> None:
     """To the bit, where this processor adds up as the one did on which the folder was made."""
     train_recipe(ResultFolder.read(folder).recipe, folder)
     expected, here, now = models_of(OLD / "finished"), models_of(whole), models_of(folder)
@@ -88,7 +88,7 @@ def test_it_goes_on_to_the_same_weights(folder: Path, whole: Path) -> None:
             torch.testing.assert_close(now[run][key], value, rtol=0, atol=tolerance)
 
 
-def test_its_keys_have_todays_names_afterwards(folder: Path) -> None:
+def test_old_keys_get_their_present_names(folder: Path) -> None:
     old = (folder / "recipe.toml").read_text("utf-8")
     assert "cohort = 2" in old
     recipe = ResultFolder.read(folder).recipe
@@ -99,7 +99,7 @@ def test_its_keys_have_todays_names_afterwards(folder: Path) -> None:
     assert "cohort" not in new
 
 
-def test_the_recipe_of_then_is_not_taken_for_another(folder: Path, tmp_path: Path) -> None:
+def test_an_old_recipe_is_the_same_recipe(folder: Path, tmp_path: Path) -> None:
     """The command reads an older key with a word, and goes on in the folder."""
     text = (folder / "recipe.toml").read_text("utf-8")
     (tmp_path / "then.toml").write_text(text, "utf-8")

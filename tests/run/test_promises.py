@@ -1,5 +1,7 @@
-"""What the runtime promises whatever the method: blocks, workers, partial participation, tiny
-clients, divergence.
+"""What the runtime promises whatever the method.
+
+Blocks and workers change nothing, few clients of many may take part, clients may be tiny, and
+divergence is noticed.
 """
 
 from __future__ import annotations
@@ -248,11 +250,11 @@ def test_every_client_draws_and_remembers_what_it_would_alone(
 
 def test_batch_norm_without_memory_would_mix_clients(federation: fedbr.Federation) -> None:
     encoder = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, track_running_stats=False))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         fedbr.train(federation, fedbr.FedModel(encoder, 5, 4), rounds=1, local_steps=2)
     assert any(
-        "one at a time: BatchNorm that remembers no statistics" in str(w.message) for w in said
+        "one at a time: BatchNorm that remembers no statistics" in str(w.message) for w in messages
     )
 
 
@@ -382,10 +384,10 @@ def test_dropout_trains_one_client_at_a_time_says_so_and_is_reproducible(
 def test_batch_norm_buffers_are_averaged_and_counters_copied(federation: fedbr.Federation) -> None:
     model = fedbr.FedModel(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU()), 5, 4)
     options = {k: v for k, v in SHORT.items() if k != "hidden"}
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         run = fedbr.train(federation, model, **options | {"rounds": 1})
-    assert ["BatchNorm" in str(w.message) for w in said] == [True]
+    assert ["BatchNorm" in str(w.message) for w in messages] == [True]
     state = run.model.state_dict()
     assert state["encoder.1.num_batches_tracked"] == 4
     assert not torch.equal(state["encoder.1.running_mean"], torch.zeros(5))
@@ -419,7 +421,7 @@ def test_models_of_users_are_adopted_or_refused(federation: fedbr.Federation) ->
         fedbr.train(federation, "cnn", rounds=1)
 
 
-def test_the_global_model_starts_the_same_for_every_stack(federation: fedbr.Federation) -> None:
+def test_the_global_model_starts_the_same_for_every_variant(federation: fedbr.Federation) -> None:
     tiny = SHORT | {"rounds": 1, "local_steps": 1, "lr": 1e-30}
     assert all(
         torch.equal(a, b)
@@ -477,22 +479,22 @@ def check_same_in_processes(run: fedbr.Run, result: RunResult) -> None:
 
 
 def test_rounds_can_be_watched(federation: fedbr.Federation) -> None:
-    seen: list[dict[str, object]] = []
-    watched = fedbr.train(federation, "mlp", watch=lambda line: seen.append(dict(line)), **SHORT)
-    assert seen == watched.lines
+    lines: list[dict[str, object]] = []
+    watched = fedbr.train(federation, "mlp", watch=lambda line: lines.append(dict(line)), **SHORT)
+    assert lines == watched.lines
     assert same(watched, fedbr.train(federation, "mlp", **SHORT))
 
     def enough(line: dict[str, object]) -> None:
-        seen.append(line)
+        lines.append(line)
         raise KeyboardInterrupt
 
     cut_short = fedbr.train(federation, "mlp", watch=enough, **SHORT)
-    assert [line["round"] for line in seen] == [1, 2, 3, 1]
+    assert [line["round"] for line in lines] == [1, 2, 3, 1]
     assert len(cut_short.rounds) == 1
     one_round = fedbr.train(federation, "mlp", **SHORT | {"rounds": 1})
     assert all(map(torch.equal, weights(cut_short), weights(one_round)))
     with pytest.raises(
-        fedbr.InputError, match=r"^watch = 'x': must be a function of a round's figures"
+        fedbr.InputError, match=r"^watch = 'x': must be a function of a round's values"
     ):
         fedbr.train(federation, "mlp", watch="x", **SHORT)  # type: ignore[arg-type]
 
@@ -512,7 +514,7 @@ def test_evaluate_every(federation: fedbr.Federation) -> None:
         ({"batch_size": 0}, "train.batch_size = 0"),
         ({"lr": float("nan")}, "train.lr = nan"),
         ({"clients_per_round": 7}, "clients_per_round = 7"),
-        ({"methods": [fedbr.FedBR(), fedbr.FedBR()]}, "twice"),
+        ({"methods": [fedbr.FedBR(), fedbr.FedBR()]}, "duplicate"),
         ({"methods": [fedbr.FedBR(mean_of=1000)]}, "fedbr.mean_of = 1000"),
         ({"methods": [fedbr.FedBR(pseudo="mixture")]}, "data.proxy"),
         ({"widht": 2}, "widht"),

@@ -52,13 +52,13 @@ def test_a_run_of_two_rounds_reads_no_file_more_than_twice(tmp_path: Path, again
 
 def test_every_run_is_added_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     added_up: Counter[str] = Counter()
-    original = result_folder.add_up
+    original = result_folder.make_result
 
     def count(recipe, variant, seed, run):  # type: ignore[no-untyped-def]
         added_up[f"{variant.label}-{seed}"] += 1
         return original(recipe, variant, seed, run)
 
-    monkeypatch.setattr(result_folder, "add_up", count)
+    monkeypatch.setattr(result_folder, "make_result", count)
     settings = ["train.rounds=2", "train.local_steps=2", "train.seeds=0,1"]
     train_recipe(config.load("digits", settings, ["fedavg", "fedprox"]), tmp_path / "out")
     assert added_up == {"FedAvg-0": 1, "FedAvg-1": 1, "FedProx-0": 1, "FedProx-1": 1}

@@ -186,9 +186,7 @@ def written(folder: Path) -> dict[str, int]:
 def test_a_kill_between_the_line_and_the_checkpoint(
     recipe_file: Path, whole: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Every order of what is and is not on disk: line without checkpoint, half a line, a
-    half-written file.
-    """
+    """Files may be older than the round: a line without checkpoint, half a line, half a file."""
     folder = tmp_path / "o"
     recipe = config.load(str(recipe_file))
 
@@ -200,7 +198,7 @@ def test_a_kill_between_the_line_and_the_checkpoint(
             raise Stop
 
     with pytest.raises(Stop):
-        train_recipe(recipe, folder, seen=stop)
+        train_recipe(recipe, folder, on_round=stop)
     run = folder / "runs" / "FedBR-0"
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     with (run / "metrics.jsonl").open("a") as file:
@@ -226,7 +224,7 @@ def without(recipe: Recipe, *variants: str) -> Recipe:
     )
 
 
-def test_more_rounds_and_more_stacks_give_what_all_at_once_gives(
+def test_more_rounds_and_more_variants_give_what_all_at_once_gives(
     recipe_file: Path, whole: dict[str, Any], tmp_path: Path
 ) -> None:
     def load(*overrides: str) -> Recipe:
@@ -238,12 +236,12 @@ def test_more_rounds_and_more_stacks_give_what_all_at_once_gives(
     results = train_recipe(load(), out)
     assert outcome(out) == whole
     assert {len(run.rounds) for run in results.runs} == {20}
-    for other, said in (
+    for other, message in (
         (load("train.rounds=9"), "train.rounds is 20 there, 9 here"),
         (without(load(), "FedAvg"), "compare is 'FedAvg, FedBR, FedBR mixture' there"),
         (load("train.rounds=30", "train.lr=0.1"), "train.lr is 0.05 there, 0.1 here"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             train_recipe(other, out)
     assert outcome(out) == whole
 
@@ -263,7 +261,7 @@ def test_a_last_round_that_was_tested_as_such_stays_the_last(
         train_recipe(recipes[1], tmp_path / "o")
 
 
-def test_a_stack_that_would_rename_another_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+def test_a_variant_that_would_rename_another_is_refused(recipe_file: Path, tmp_path: Path) -> None:
     """Folders are called by labels; two that a file system might not tell apart get numbers."""
     recipe = config.load(str(recipe_file), ["train.rounds=1"], ["fedavg"])
     train_recipe(recipe, tmp_path / "o")

@@ -14,7 +14,7 @@ from fedbr.util.errors import InputError, RunError
 OLD = Path(__file__).parent.parent / "golden" / "v0.1" / "finished"
 
 
-def test_a_diagnosis_of_version_0_1_says_what_it_said() -> None:
+def test_a_diagnosis_of_version_0_1_is_read_as_it_was() -> None:
     saved = read(OLD)
     assert saved is not None
     assert saved.pictures == []
@@ -24,7 +24,7 @@ def test_a_diagnosis_of_version_0_1_says_what_it_said() -> None:
     assert saved.record.variant("Component 2").models.of(3).client == 3
 
 
-def test_what_diverged_has_no_figures() -> None:
+def test_a_variant_that_diverged_has_no_measures() -> None:
     values = json.loads((OLD / "diagnosis" / "diagnosis.json").read_text())
     nothing: dict[str, object] = {"length": None, "distance": None, "cosine": None, "layers": {}}
     values["methods"][1] |= {

@@ -1,6 +1,4 @@
-"""Sweeps: the same budget for every variant, chosen on held-out samples, whole runs spread over
-processes.
-"""
+"""Sweeps give every variant the same budget, and choose on held-out samples."""
 
 from __future__ import annotations
 
@@ -136,13 +134,13 @@ def test_every_variant_tries_what_concerns_it_and_the_best_is_chosen_on_held_out
 NOTHING = Results(config.load("digits"), {}, [])
 
 
-def test_a_choice_at_the_edge_of_the_grid_is_said() -> None:
+def test_a_choice_at_the_edge_of_the_grid_gets_a_remark() -> None:
     def case(key: str, values: list[Any], chosen: int) -> Case:
         trials = [Trial(None, "A", {key: value}) for value in values]  # type: ignore[arg-type]
         return Case("", trials, {"A": trials[chosen]}, 0.2, NOTHING)
 
-    (said,) = case("train.lr", [0.1, 0.01, 1], 2).at_the_edge
-    assert said == "A: train.lr = 1 is the largest tried; a better one may lie beyond"
+    (remark,) = case("train.lr", [0.1, 0.01, 1], 2).at_the_edge
+    assert remark == "A: train.lr = 1 is the largest tried; a better one may lie beyond"
     assert "smallest" in case("train.lr", [0.1, 0.01, 1], 1).at_the_edge[0]
     assert not case("train.lr", [0.1, 0.01, 1], 0).at_the_edge
     assert not case("train.lr", [0.1, 1], 1).at_the_edge  # of two one always is
@@ -235,9 +233,9 @@ def test_a_variant_whose_trials_all_diverge_is_not_chosen(
 ) -> None:
     line = ["sweep", recipe, "--set", "train.rounds=1", "--workers", "1", "--grid"]
     assert call([*line, "fedprox.mu=1e30,1e31", "--out", str(tmp_path / "o")]) == 0
-    said = capsys.readouterr().out
-    assert "FedProx: all trials diverged, so it is not compared" in said
-    assert "Trials: FedAvg 1, FedProx 2" in said
+    output = capsys.readouterr().out
+    assert "FedProx: all trials diverged, so it is not compared" in output
+    assert "Trials: FedAvg 1, FedProx 2" in output
     assert [
         r["label"] for r in json.loads((tmp_path / "o/final/results.json").read_text())["runs"]
     ] == ["FedAvg"] * 2
@@ -266,7 +264,7 @@ def test_trials_have_different_names_and_the_table_shows_their_values(
     assert "fedprox.mu" in capsys.readouterr().out
 
 
-def test_fresh_forgets_the_finals_too(
+def test_fresh_removes_the_final_runs_too(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, short = tmp_path / "o", ["train.rounds=1", "train.seeds=0"]
@@ -304,7 +302,7 @@ def test_fresh_starts_over_whatever_the_grid_was(recipe: str, tmp_path: Path) ->
     assert len(weights(out)) == 4
 
 
-def test_nothing_is_cleared_where_something_is_refused(recipe: str, tmp_path: Path) -> None:
+def test_nothing_is_removed_if_the_input_is_wrong(recipe: str, tmp_path: Path) -> None:
     chosen = config.load(recipe, ["train.rounds=1", "train.seeds=0"])
     one, other = (Experiment(chosen, tmp_path / name) for name in "ab")
     execute([one], OneByOne())
@@ -315,13 +313,13 @@ def test_nothing_is_cleared_where_something_is_refused(recipe: str, tmp_path: Pa
     assert len(weights(tmp_path / "a")) == 2
 
 
-def test_a_process_that_is_killed_or_cannot_write_is_said_in_one_line(
+def test_a_process_that_is_killed_or_cannot_write_gets_one_line(
     recipe: str, tmp_path: Path
 ) -> None:
     chosen = config.load(recipe, ["train.rounds=1"])
     with Processes(2) as processes:
         execute([Experiment(chosen, tmp_path / "a")], WholeRuns(processes))
-        next(iter(processes._all.values())).kill()  # while it has nothing to do
+        next(iter(processes._processes.values())).kill()  # while it has nothing to do
         with pytest.raises(RunError, match="was killed"):
             execute([Experiment(chosen, tmp_path / "b")], WholeRuns(processes))
     (tmp_path / "c").mkdir()
@@ -343,7 +341,7 @@ def test_what_is_left_to_train(recipe: str, tmp_path: Path) -> None:
     assert share_left(experiment, fresh=True) == 1
 
 
-def test_processes_say_what_happens(recipe: str, tmp_path: Path) -> None:
+def test_processes_pass_on_warnings_and_errors(recipe: str, tmp_path: Path) -> None:
     chosen = config.load(recipe, ["train.rounds=2"])
     rounds, ended = [], []
 

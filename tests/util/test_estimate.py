@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from fedbr.util.estimate import Difference, Estimate, Verdict, signed
+from fedbr.util.estimate import Difference, Estimate, Verdict, format_signed
 
 
 def difference(first: list[float], second: list[float], **more: bool) -> Difference:
@@ -85,5 +85,5 @@ def test_estimates() -> None:
     assert halves.show(0) == "12 ± 1"
     assert Estimate.of([float("nan"), None]) is None
     assert Estimate(0.25, None, 1).show() == "0.2"
-    assert signed(-0.04, 1, plus=True) == "0.0"
-    assert signed(-3, 0) == "−3"
+    assert format_signed(-0.04, 1, plus=True) == "0.0"
+    assert format_signed(-3, 0) == "−3"

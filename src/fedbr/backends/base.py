@@ -1,4 +1,4 @@
-"""What a backend is, and what those that simulate the clients on this machine have in common."""
+"""What a backend is, and what the backends on this machine have in common."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..core.wire import Payload, Reply
 from ..util.errors import RunError
 from .memory import ClientMemory
 
-Work = tuple[Broadcast, list[Payload]]  # the message for a block, and what its clients remember
-Outcome = list[tuple[Reply, Payload]]  # of every client of the block: its reply and new memory
+Work = tuple[Broadcast, list[Payload]]  # the message for a block, and its clients' memory
+Outcome = list[tuple[Reply, Payload]]  # the reply and the new memory of each client of a block
 
 
 class Backend(Protocol):
@@ -25,17 +25,25 @@ class Backend(Protocol):
     states: ClientMemory  # of the clients that live here
     plan: TestPlan  # what models are tested on
 
-    def run(self, broadcast: Broadcast) -> list[Reply]: ...
+    def run(self, broadcast: Broadcast) -> list[Reply]:
+        """Return the reply of every client that the message is for, in its order."""
+        ...
 
     def test(self, exams: Sequence[Exam]) -> list[Answers]:
-        """Let models answer; return the counts of each piece of each exam."""
+        """Test models, and return the counts of each piece of each exam."""
         ...
 
 
 class LocalBackend(ABC):
-    """Keeps the clients' memory and trains them block by block.
+    """Trains clients block by block, and keeps their memory.
 
-    The size of a block does not depend on the number of workers.
+    Args:
+        setup: what stays the same during the run.
+        data: the training samples of all clients.
+        plan: what models are tested on.
+        block_size: clients that train as one tensor program; it does not depend on the number of
+            workers.
+        memory: what clients remember; None: nothing yet.
     """
 
     def __init__(
@@ -48,22 +56,25 @@ class LocalBackend(ABC):
     ) -> None:
         self.setup, self.data, self.plan, self.block_size = setup, data, plan, block_size
         self.states = ClientMemory() if memory is None else memory
-        self._remembering = new_state(setup).keys()  # the methods that remember
+        self._stateful = new_state(setup).keys()  # the methods with a memory
 
     def run(
         self, broadcast: Broadcast, groups: Sequence[Sequence[int]] | None = None
     ) -> list[Reply]:
-        """Let clients answer.
+        """Return the reply of every client that the message is for, in its order.
 
-        groups: who trains together, by position, where that was decided among more clients.
+        Args:
+            groups: the clients of each block, by their positions in the message; None: they are
+                chosen here.
         """
         clients = broadcast.clients
-        states = [self._state(broadcast, client) for client in clients]
-        groups = blocks(states, self.block_size) if groups is None else groups
-        work = [
-            (broadcast.to([clients[i] for i in group]), [states[i] for i in group])
-            for group in groups
-        ]
+        states = [self._get_state(broadcast, client) for client in clients]
+        if groups is None:
+            groups = blocks(states, self.block_size)
+        work = []
+        for group in groups:
+            message = broadcast.to([clients[i] for i in group])
+            work.append((message, [states[i] for i in group]))
         replies: dict[int, Reply] = {}
         for outcome in self._answer(work):
             for reply, state in outcome:
@@ -74,21 +85,27 @@ class LocalBackend(ABC):
         return [replies[client] for client in clients]
 
     @abstractmethod
-    def test(self, exams: Sequence[Exam]) -> list[Answers]: ...
+    def test(self, exams: Sequence[Exam]) -> list[Answers]:
+        """Test models, and return the counts of each piece of each exam."""
 
     @abstractmethod
     def _answer(self, work: Sequence[Work]) -> Sequence[Outcome]:
-        """Let every block answer, in order."""
+        """Return the outcome of every block, in order."""
 
-    def _state(self, broadcast: Broadcast, client: int) -> Payload:
-        """Return what a client remembers; one that trained before must not silently start anew."""
+    def _get_state(self, broadcast: Broadcast, client: int) -> Payload:
+        """Return what a client remembers.
+
+        Raises:
+            RunError: the client has trained before, but its memory is lost.
+        """
         if broadcast.kind == "contribute":
             return {}
-        known = self.states.get(client, {})
-        if known.keys() == self._remembering:
-            return known
-        if last := broadcast.last_of(client):
-            lost = ", ".join(name for name in self._remembering if name not in known)
+        state = self.states.get(client, {})
+        if state.keys() == self._stateful:
+            return state
+        last = broadcast.last_of(client)
+        if last:
+            lost = ", ".join(name for name in self._stateful if name not in state)
             raise RunError(
                 f"round {broadcast.round}, client {client}: it trained in round {last}, but what "
                 f"it remembers ({lost}) is lost"

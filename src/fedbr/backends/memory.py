@@ -1,4 +1,4 @@
-"""What clients remember between their rounds: in memory while it is little, in files when much."""
+"""What clients remember between rounds: small states stay in memory, large ones go to files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from ..core.wire import Payload, nbytes, pack, read_part, unpack
 from ..util.files import reading, write
 
-LITTLE = 2**26  # bytes; as long as there is less, everything is in memory (and in the checkpoint)
+LITTLE = 2**26  # bytes; up to these, everything stays in memory (and in the checkpoint)
 
 
 class StateFiles:
-    """One file for every client and round, which never changes once it is there."""
+    """One file for every client and round, which does not change once it is written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -23,7 +23,7 @@ class StateFiles:
         return self.folder / f"client-{client}.{round}.safetensors"
 
     def save(self, client: int, round: int, state: Payload) -> None:
-        """Write what a client remembers; what is half written is gone when the disk is full."""
+        """Write what a client remembers; leave no half of a file if the disk is full."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.path(client, round)
         try:
@@ -33,26 +33,39 @@ class StateFiles:
             raise
 
     def load(self, client: int, round: int) -> Payload:
-        """Read what a client remembered; RunError if it is gone or damaged."""
+        """Read what a client remembered after a round.
+
+        Raises:
+            RunError: the file is not there, or damaged.
+        """
         file = self.path(client, round)
         with reading(file, f"which holds the memory of client {client}"):
             return unpack(file.read_bytes())[1]["state"]
 
-    def prune(self, wanted: Mapping[int, int]) -> None:
-        """Remove all but some files, and what was half written.
+    def prune(self, newest: Mapping[int, int]) -> None:
+        """Remove files that are not the newest of their client, and half-written ones.
 
-        wanted: of each client, the round whose file stays.
+        Args:
+            newest: the round of each client's newest file.
         """
-        keep = {self.path(client, round) for client, round in wanted.items()}
+        keep = {self.path(client, round) for client, round in newest.items()}
         for pattern in ("*.safetensors", ".*.safetensors.new"):
             for file in set(self.folder.glob(pattern)) - keep:
                 file.unlink()
 
 
 class ClientMemory(MutableMapping[int, Payload]):
-    """A payload by client; ``spill`` moves them to files, a checkpoint says which.
+    """What each client remembers, a mapping from clients to payloads.
 
-    folder: where the files are; None: in a temporary one, as long as the process lives.
+    ``spill`` moves large payloads to files; a checkpoint names the files.
+
+    Args:
+        folder: where the files are; None: in a temporary folder, which ends with the process.
+
+    >>> memory = ClientMemory()
+    >>> memory[3] = {"feddyn": {}}
+    >>> 3 in memory, len(memory)
+    (True, 1)
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -84,7 +97,7 @@ class ClientMemory(MutableMapping[int, Payload]):
         return len(self.here) + len(self.filed)
 
     def spill(self, round: int) -> None:
-        """Move what is in memory to files, if it is much; older files stay until ``tidy``."""
+        """Move what is in memory to files, if it is large; older files stay until ``tidy``."""
         if sum(map(nbytes, self.here.values())) <= LITTLE:
             return
         for client, state in self.here.items():
@@ -93,7 +106,12 @@ class ClientMemory(MutableMapping[int, Payload]):
         self.here = {}
 
     def restore(self, here: dict[int, Payload], filed: Iterable[tuple[int, int]]) -> None:
-        """Go on from a checkpoint; what came after it is dropped."""
+        """Go on from a checkpoint, and drop what came after it.
+
+        Args:
+            here: the payloads that are in the checkpoint.
+            filed: the clients whose payloads are in files, and the rounds of these.
+        """
         self.here, self.filed = here, dict(filed)
         self.tidy()
 
@@ -102,7 +120,7 @@ class ClientMemory(MutableMapping[int, Payload]):
     ) -> None:
         """Go on from a checkpoint of version 0.1, whose files have many clients each.
 
-        They stay until the next checkpoint does without them.
+        Its files stay until the next checkpoint.
         """
         self.here, self.filed = here, {}
         for client, (number, _) in filed:
@@ -111,7 +129,7 @@ class ClientMemory(MutableMapping[int, Payload]):
                 self.here[client] = read_part(file, str(client))
 
     def tidy(self) -> None:
-        """Remove files that are not the newest; call it when no checkpoint needs them any more."""
+        """Remove files that no checkpoint needs any more."""
         if self._folder is not None:
             self._files().prune(self.filed)
 

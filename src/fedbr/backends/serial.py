@@ -14,7 +14,7 @@ from .memory import ClientMemory
 
 
 class SerialBackend(LocalBackend):
-    """Moves samples to the device once, and computes there."""
+    """Trains all clients in this process; samples are moved to the device once."""
 
     def __init__(
         self,
@@ -34,4 +34,7 @@ class SerialBackend(LocalBackend):
         return [answer(self._tested, self._plan_there, exam, dtype) for exam in exams]
 
     def _answer(self, work: Sequence[Work]) -> Sequence[Outcome]:
-        return [handle(self.setup, self.data, broadcast, states) for broadcast, states in work]
+        outcomes = []
+        for broadcast, states in work:
+            outcomes.append(handle(self.setup, self.data, broadcast, states))
+        return outcomes

@@ -1,5 +1,4 @@
-"""The study of local learning bias: what local training does to a global model, and what FedBR
-does about it.
+"""The study of local learning bias: what local training does to a global model.
 
 Here live a diagnosis (who trains, from which weights, on which samples it is looked at), its
 measures and its figures. It plays no round of its own (``core.round``); what is measured while a

@@ -1,6 +1,4 @@
-"""Figures of biased classifiers: what local models say of unseen classes, and what all clients'
-models predict.
-"""
+"""Figures of biased classifiers: what local models predict, above all for unseen classes."""
 
 from __future__ import annotations
 
@@ -23,28 +21,31 @@ if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.figure import Figure
 
 SEEN, UNSEEN = "#0072b2", "#d55e00"
-TICKS = 20  # classes up to which each is named
-GLOBAL = "\0global"  # a model beside those with the labels of variants
+MAX_NAMED = 20  # with more classes than these, none is named
+GLOBAL = "\0global"  # stands for the global model, where others have the labels of variants
 
 
 def classifier(record: DiagnosisRecord, view: View) -> Figure:
-    """Draw what the global model and every local one say of one sample of X2, and of all of them."""
+    """Draw what the global model and the local ones predict for classes that a client has not seen.
+
+    Above: probabilities for one sample. Below: predictions for all samples of X2.
+    """
     from matplotlib.figure import Figure
 
     models = {GLOBAL: view.before, **view.after}
     figure = Figure(figsize=(2.5 * len(models), 4.6), layout="constrained")
     grid = figure.subplots(2, len(models), sharey="row", squeeze=False)
-    truth, sample = _sample_of_unseen(view)
-    for (one, many), (label, out) in zip(grid.T, models.items(), strict=True):
-        draw_shares(one, view, out.logits[sample].softmax(dim=0).tolist())
-        one.set_title("global model" if label == GLOBAL else escape_label(label), weight="bold")
-        draw_unseen(many, record, view, label, out)
+    truth, sample = _choose_unseen_sample(view)
+    for (upper, lower), (label, output) in zip(grid.T, models.items(), strict=True):
+        draw_shares(upper, view, output.logits[sample].softmax(dim=0).tolist())
+        upper.set_title("global model" if label == GLOBAL else escape_label(label), weight="bold")
+        draw_unseen(lower, record, view, label, output)
         measures = model_of(record, label, view.client).measures
-        many.set_title(
+        lower.set_title(
             f"to seen classes: {_percent(measures.share_present_unseen)}\n"
             f"({_percent(measures.mass_present_unseen)} of probability)"
         )
-        many.set_xlabel("class")
+        lower.set_xlabel("class")
     name = escape_label(view.classes[truth])
     grid[0, 0].set_ylabel(f"one sample of class {name}\nprobability")
     grid[1, 0].set_ylabel("all of X2\nshare of predictions")
@@ -57,12 +58,12 @@ def classifier(record: DiagnosisRecord, view: View) -> Figure:
     return with_title(figure, title)
 
 
-def _sample_of_unseen(view: View) -> tuple[int, int]:
-    """Return an unseen class, and where the first sample of it is."""
-    truth = view.unseen[int(0.6 * len(view.unseen))]  # of classes 5 to 9 the paper's 8
-    if not bool((view.y == truth).any()):
-        truth = int(view.y[view.is_of(view.unseen)][0])
-    return truth, int(torch.nonzero(view.y == truth)[0])
+def _choose_unseen_sample(view: View) -> tuple[int, int]:
+    """Return an unseen class, and the position of its first sample."""
+    chosen = view.unseen[int(0.6 * len(view.unseen))]  # of classes 5 to 9 the paper's 8
+    if not bool((view.y == chosen).any()):
+        chosen = int(view.y[view.is_of(view.unseen)][0])
+    return chosen, int(torch.nonzero(view.y == chosen)[0])
 
 
 def predictions(record: DiagnosisRecord, view: View) -> Figure:
@@ -71,21 +72,22 @@ def predictions(record: DiagnosisRecord, view: View) -> Figure:
     from matplotlib.patches import Rectangle
 
     variants, clients = record.trained, record.clients
-    size = min(16, 2 + len(variants) * 2.6), 1.5 + 0.24 * len(clients)
-    figure = Figure(figsize=size, layout="constrained")
+    width, height = min(16, 2 + len(variants) * 2.6), 1.5 + 0.24 * len(clients)
+    figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(1, len(variants), sharey=True, squeeze=False)[0]
     tables = []
     for variant in variants:
         tables.append(np.array([model.predicted for model in variant.models.clients]))
-    most = max(table.max() for table in tables)
+    largest = max(table.max() for table in tables)
     for axes, variant, table in zip(grid, variants, tables, strict=True):
         shades = axes.imshow(
-            table, cmap="Greys", vmin=0, vmax=most, aspect="auto", interpolation="nearest"
+            table, cmap="Greys", vmin=0, vmax=largest, aspect="auto", interpolation="nearest"
         )
         for row, client in enumerate(clients):
             for c in client.seen:
                 corner = c - 0.5, row - 0.5
-                axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=SEEN, linewidth=1.2))
+                frame = Rectangle(corner, 1, 1, fill=False, edgecolor=SEEN, linewidth=1.2)
+                axes.add_patch(frame)
         share = _percent(variant.models.mean.share_present)
         axes.set_title(f"{escape_label(variant.label)}\n{share} on seen classes")
         _name_classes(axes, view)
@@ -109,20 +111,34 @@ def with_title(figure: Figure, text: str) -> Figure:
     return figure
 
 
-def draw_unseen(axes: Axes, record: DiagnosisRecord, view: View, label: str, out: Output) -> None:
+def draw_unseen(
+    axes: Axes, record: DiagnosisRecord, view: View, label: str, output: Output
+) -> None:
     """Draw what a model takes samples of unseen classes for.
 
-    label: the variant, or GLOBAL. out: what its model makes of the samples.
+    Args:
+        axes: on which to draw.
+        record: the numbers.
+        view: of the client.
+        label: the variant, or GLOBAL.
+        output: what its model makes of the samples.
     """
     shares = model_of(record, label, view.client).predicted_unseen or []
-    probabilities = out.logits[view.is_of(view.unseen)].softmax(dim=1).mean(dim=0)
+    probabilities = output.logits[view.is_of(view.unseen)].softmax(dim=1).mean(dim=0)
     draw_shares(axes, view, shares, probabilities.tolist())
 
 
 def draw_shares(
     axes: Axes, view: View, shares: Sequence[float], dots: Sequence[float] = ()
 ) -> None:
-    """Draw shares of the classes as bars, and others as dots."""
+    """Draw the shares of classes as bars.
+
+    Args:
+        axes: on which to draw.
+        view: says which classes are seen ones.
+        shares: of each class.
+        dots: other shares of each class, drawn as dots.
+    """
     colours = [SEEN if c in view.seen else UNSEEN for c in range(len(shares))]
     axes.bar(range(len(shares)), shares, color=colours, width=0.8)
     if dots:
@@ -132,16 +148,19 @@ def draw_shares(
 
 
 def model_of(record: DiagnosisRecord, label: str, client: int) -> ClientModel:
-    """Return the figures of one client's model, or of the global model.
+    """Return the measures of one client's model, or of the global model.
 
-    label: the variant; GLOBAL: the global model, seen with that client's classes.
+    Args:
+        record: the numbers.
+        label: the variant; GLOBAL: the global model, measured with that client's classes.
+        client: its number.
     """
     models = record.global_model if label == GLOBAL else record.variant(label).models
     return models.of(client)
 
 
 def _name_classes(axes: Axes, view: View) -> None:
-    if len(view.classes) > TICKS:
+    if len(view.classes) > MAX_NAMED:
         return
     names = [escape_label(name) for name in view.classes]
     long = max(map(len, view.classes)) > 3

@@ -18,7 +18,7 @@ from ..report.local_models import Rounds
 
 
 class Options(Section):
-    """How to look."""
+    """How to diagnose: who trains, for how long, and from which weights."""
 
     clients: int = Field(10, ge=1, description="clients that train, drawn if there are more")
     client: int | None = Field(
@@ -61,14 +61,18 @@ class Case:
     weights: State | None = None  # the global model's, if it was trained
     round: int = 1  # the one that is diagnosed
     origin: Origin = Origin()
-    workers: int = 1  # processes that it is worth
+    workers: int = 1  # as many processes as make it faster
     logged: Rounds = field(default_factory=dict)  # of the runs, while they trained
 
 
 def before_and_after(fedbr: FedBR | None = None) -> dict[str, list[Method]]:
-    """Return what the paper compares: FedAvg, each component of FedBR alone, and both.
+    """Return the variants that the paper compares: FedAvg, each component of FedBR, and both.
 
-    fedbr: FedBR with the settings to take; None: its defaults.
+    Args:
+        fedbr: FedBR with the settings to take; None: its defaults.
+
+    Returns:
+        The methods of each variant, by its label.
 
     >>> list(before_and_after())
     ['FedAvg', 'Component 1', 'Component 2', 'FedBR']

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from ..core.model import Output
 from ..report import diagnosis as report
 from ..report.local_models import Rounds
 from ..run.diagnosis import FOLDER, DiagnosisRecord, save
+from ..util.tables import Json
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class View:
     unseen: Sequence[int]  # those that it has not, or hardly (X2)
     classes: Sequence[str]  # their names
     before: Output  # the global model's
-    after: Mapping[str, Output]  # label -> the client's model's
+    after: Mapping[str, Output]  # of the client's model, by the label of the variant
     averaged: Output | None  # of all clients' models, of the first label; None: they train alone
     seed: int
 
     def is_of(self, classes: Sequence[int]) -> Tensor:
-        """Say which samples are of some classes."""
+        """Return a mask of the samples that are of some classes."""
         return torch.isin(self.y, torch.tensor(list(classes), dtype=torch.long))
 
     @property
@@ -54,14 +54,22 @@ class Diagnosis:
     view: View
 
     @property
-    def numbers(self) -> dict[str, Any]:
-        """All figures, as they stand in ``diagnosis.json``."""
+    def numbers(self) -> Json:
+        """All numbers, as they stand in ``diagnosis.json``."""
         return self.record.to_json()
 
     def save(self, folder: str | Path, rounds: Rounds | None = None) -> Path:
-        """Write diagnosis.json and the figures as PNG and SVG into the folder ``diagnosis``.
+        """Write diagnosis.json and the figures as PNG and SVG.
 
-        rounds: what was logged of the clients' models while they trained. Returns where it is.
+        Args:
+            folder: in it a folder ``diagnosis`` is made, or replaced.
+            rounds: what was logged of the clients' models while they trained.
+
+        Returns:
+            The folder ``diagnosis``.
+
+        Raises:
+            InputError: nothing can be written there.
         """
         target = self.write(folder)
         self.draw(folder, rounds)
@@ -72,19 +80,19 @@ class Diagnosis:
         return save(self.record, Path(folder))
 
     def draw(self, folder: str | Path, rounds: Rounds | None = None) -> None:
-        """Write the figures."""
+        """Write the figures; the arguments are those of ``save``."""
         from .figures import draw
 
         draw(self.record, self.view, Path(folder) / FOLDER, rounds or {})
 
     def about(self) -> str:
-        """Say in one line what was looked at, and what was left out."""
+        """Say in one line what was diagnosed, and what was left out."""
         return report.about(self.record)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the comparison as header and cells."""
+        """Return the comparison: the header, and the cells of every row."""
         return report.table(self.record)
 
     def sentences(self) -> list[str]:
-        """Say in words what the figures say."""
+        """Say in words what the table says."""
         return report.sentences(self.record)

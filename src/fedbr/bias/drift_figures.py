@@ -1,4 +1,4 @@
-"""Figures of updates that disagree: in one round weight by weight, and round by round as logged."""
+"""Figures of how clients' updates differ: in one round by weight, and as logged by round."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LAYERS = 24  # beyond, the matrices only
-SPAN = {"%": 20, "": 0.5}  # an axis shows at least so much, that noise does not look like a trend
-PANELS = {  # of the figure by round: title -> the figure that is logged, and its unit
+MAX_ROWS = 24  # with more weights than these, vectors are left out
+# An axis shows at least so much, by its unit: noise should not look like a trend.
+SPAN = {"%": 20, "": 0.5}
+# The panels of the figure by round: title -> the value that is logged, and its unit.
+PANELS = {
     "accuracy, %: aggregated (line),\nlocal models (dashed)": ("accuracy_aggregated", "%"),
     "unseen classes taken\nfor seen ones, %": ("share_present_unseen", "%"),
     "cosine between the\nupdates of two clients": ("cosine", ""),
@@ -34,21 +36,22 @@ def drift(record: DiagnosisRecord) -> Figure:
     from matplotlib.figure import Figure
 
     variants = record.trained
-    names = _most_telling(list(variants[0].layers))
+    names = _choose_weights(list(variants[0].layers))
     figure = Figure(figsize=(10, 1.8 + min(9, 0.24 * len(names))), layout="constrained")
     cosines, distances = figure.subplots(1, 2, sharey=True)
-    places = np.arange(len(names) + 1)
+    positions = np.arange(len(names) + 1)
     for i, variant in enumerate(variants):
-        rows = [*(variant.layers[name] for name in names), variant.drift]
-        beside = places + 0.16 * (i - (len(variants) - 1) / 2)
+        rows = [variant.layers[name] for name in names]
+        rows.append(variant.drift)
+        shifted = positions + 0.16 * (i - (len(variants) - 1) / 2)
         style: dict[str, Any] = {
             "color": look(i)[0],
             "label": escape_label(variant.label),
             "markersize": 4,
         }
-        cosines.plot([row.cosine for row in rows], beside, "o", **style)
-        distances.plot([row.distance for row in rows], beside, "o", **style)
-    cosines.set(xlabel="cosine between the updates of two clients", yticks=places)
+        cosines.plot([row.cosine for row in rows], shifted, "o", **style)
+        distances.plot([row.distance for row in rows], shifted, "o", **style)
+    cosines.set(xlabel="cosine between the updates of two clients", yticks=positions)
     cosines.set_yticklabels([*map(escape_label, names), "all weights"], fontsize=7)
     cosines.invert_yaxis()
     cosines.axvline(0, color="0.6", linewidth=0.8)
@@ -69,16 +72,17 @@ def by_round(rounds: Rounds) -> Figure:
     figure = Figure(figsize=(3.3 * len(PANELS), 3.4), layout="constrained")
     grid = figure.subplots(1, len(PANELS))
     for i, (label, runs) in enumerate(rounds.items()):
-        when = _when(runs)
-        style: dict[str, Any] = {"color": look(i)[0], "marker": "o" if len(when) < 2 else ""}
+        numbers = _round_numbers(runs)
+        marker = "o" if len(numbers) < 2 else ""
+        style: dict[str, Any] = {"color": look(i)[0], "marker": marker}
         for axes, (key, unit) in zip(grid, PANELS.values(), strict=True):
-            axes.plot(when, _logged(runs, key, unit), label=escape_label(label), **style)
-        grid[0].plot(when, _logged(runs, "accuracy_local", "%"), linestyle="--", **style)
+            axes.plot(numbers, _logged_means(runs, key, unit), label=escape_label(label), **style)
+        grid[0].plot(numbers, _logged_means(runs, "accuracy_local", "%"), linestyle="--", **style)
     for axes, (title, (_, unit)) in zip(grid, PANELS.items(), strict=True):
         axes.set(title=title, xlabel="round")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         light_grid(axes)
-        _widen(axes, unit)
+        _widen_axis(axes, unit)
     _legend(figure, grid[0], columns=6)
     title = f"Clients' models round by round, mean over clients; {_seeds(rounds)}"
     return with_title(figure, title)
@@ -91,12 +95,15 @@ def by_layer(rounds: Rounds) -> Figure | None:
     """
     from matplotlib.figure import Figure
 
-    compared = {label: runs for label, runs in rounds.items() if _layers(runs)}
+    compared = {}
+    for label, runs in rounds.items():
+        if _layers(runs):
+            compared[label] = runs
     if not compared:
         return None
-    names = _most_telling(_layers(next(iter(compared.values()))))
-    size = 2.5 + 2.4 * len(compared), 1.6 + 2 * min(9, 0.2 * len(names))
-    figure = Figure(figsize=size, layout="constrained")
+    names = _choose_weights(_layers(next(iter(compared.values()))))
+    width, height = 2.5 + 2.4 * len(compared), 1.6 + 2 * min(9, 0.2 * len(names))
+    figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(2, len(compared), sharey=True, squeeze=False)
     _draw_layers(figure, grid[0], compared, names, "cosine", "cosine")
     _draw_layers(figure, grid[1], compared, names, "distance", "distance to the mean")
@@ -106,18 +113,18 @@ def by_layer(rounds: Rounds) -> Figure | None:
 def _draw_layers(
     figure: Figure, row: Sequence[Axes], rounds: Rounds, names: Sequence[str], key: str, title: str
 ) -> None:
-    """Draw one figure of the updates, a panel for every variant, all with the same shades."""
+    """Draw one measure of the updates, a panel for every variant, all with the same shades."""
     tables = [_table(runs, names, key) for runs in rounds.values()]
-    most = max(SPAN[""], *(float(np.nanmax(np.abs(table))) for table in tables))
-    shades: dict[str, Any] = {"cmap": "Greys", "vmin": 0, "vmax": most}
+    largest = max([SPAN[""], *(float(np.nanmax(np.abs(table))) for table in tables)])
+    shades: dict[str, Any] = {"cmap": "Greys", "vmin": 0, "vmax": largest}
     if key == "cosine":
-        shades = {"cmap": "RdBu", "vmin": -most, "vmax": most}
+        shades = {"cmap": "RdBu", "vmin": -largest, "vmax": largest}
     for axes, (label, runs), table in zip(row, rounds.items(), tables, strict=True):
         image = axes.imshow(table, aspect="auto", interpolation="nearest", **shades)
         axes.set_title(f"{escape_label(label)}: {title}")
-        when = _when(runs)
-        places = np.unique(np.linspace(0, len(when) - 1, 6).astype(int))
-        axes.set_xticks(places, [str(when[place]) for place in places])
+        numbers = _round_numbers(runs)
+        ticks = np.unique(np.linspace(0, len(numbers) - 1, 6).astype(int))
+        axes.set_xticks(ticks, [str(numbers[tick]) for tick in ticks])
         axes.set_xlabel("round")
     row[0].set_yticks(range(len(names)), [escape_label(name) for name in names])
     figure.colorbar(image, ax=list(row), pad=0.01)
@@ -128,9 +135,9 @@ def _legend(figure: Figure, axes: Axes, columns: int) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
-def _most_telling(names: Sequence[str]) -> list[str]:
+def _choose_weights(names: Sequence[str]) -> list[str]:
     """Leave out vectors where there are many weights."""
-    if len(names) <= LAYERS:
+    if len(names) <= MAX_ROWS:
         return list(names)
     return [name for name in names if name.endswith("weight")] or list(names)
 
@@ -145,7 +152,7 @@ def _layers(runs: Sequence[Sequence[RoundRecord]]) -> list[str]:
 def _table(
     runs: Sequence[Sequence[RoundRecord]], names: Sequence[str], key: str
 ) -> NDArray[np.float64]:
-    """Return one figure of the updates of every weight, by round: [weights, rounds]."""
+    """Return one measure of the updates of every weight, by round: [weights, rounds]."""
     rows = []
     for name in names:
         by_round: dict[int, list[float | None]] = {}
@@ -157,12 +164,12 @@ def _table(
     return np.array(rows, dtype=np.float64)
 
 
-def _logged(runs: Sequence[Sequence[RoundRecord]], key: str, unit: str) -> list[float]:
-    """Return what was logged of the clients' models: the mean over seeds of every round."""
+def _logged_means(runs: Sequence[Sequence[RoundRecord]], key: str, unit: str) -> list[float]:
+    """Return the mean over seeds of a value that was logged, round by round."""
     by_round: dict[int, list[float | None]] = {}
     for record in _records(runs):
         assert record.bias is not None
-        by_round.setdefault(record.round, []).append(record.bias.figures()[key])
+        by_round.setdefault(record.round, []).append(record.bias.values()[key])
     factor = 100 if unit == "%" else 1
     return [factor * value for value in _means(by_round)]
 
@@ -172,13 +179,13 @@ def _records(runs: Sequence[Sequence[RoundRecord]]) -> list[RoundRecord]:
     return [record for records in runs for record in records]
 
 
-def _when(runs: Sequence[Sequence[RoundRecord]]) -> list[int]:
-    """Return the rounds that were looked at."""
+def _round_numbers(runs: Sequence[Sequence[RoundRecord]]) -> list[int]:
+    """Return the numbers of the rounds in which models were measured."""
     return sorted({record.round for record in _records(runs)})
 
 
 def _means(by_round: Mapping[int, Sequence[float | None]]) -> list[float]:
-    """Return the mean of every round, in their order; not a number where nothing is known."""
+    """Return the mean of every round, in their order; NaN where there is no value."""
     means = []
     for round in sorted(by_round):
         value = mean(by_round[round])
@@ -187,11 +194,11 @@ def _means(by_round: Mapping[int, Sequence[float | None]]) -> list[float]:
 
 
 def _seeds(rounds: Rounds) -> str:
-    most = max(map(len, rounds.values()))
-    return "one seed" if most == 1 else f"mean over {most} seeds"
+    count = max(map(len, rounds.values()))
+    return "one seed" if count == 1 else f"mean over {count} seeds"
 
 
-def _widen(axes: Axes, unit: str) -> None:
+def _widen_axis(axes: Axes, unit: str) -> None:
     """Let an axis show so much that noise looks like noise, and no share above 100 %."""
     low, high = axes.get_ylim()
     if high - low < SPAN[unit]:

@@ -1,4 +1,4 @@
-"""How features move and mix: numbers of one model's features, beside another's or by groups."""
+"""Measures of features: how far two models' differ, and how well groups of samples separate."""
 
 from __future__ import annotations
 
@@ -20,28 +20,44 @@ def cosine_shift(before: Tensor, after: Tensor) -> float | None:
     if not len(before):
         return None
     before, after = before.double(), after.double()
-    nothing = ~before.any(dim=1) & ~after.any(dim=1)
-    return float(1 - torch.where(nothing, 1.0, cosine(before, after)).mean())
+    both_zero = ~before.any(dim=1) & ~after.any(dim=1)
+    return float(1 - torch.where(both_zero, 1.0, cosine(before, after)).mean())
 
 
 def linear_cka(a: Tensor, b: Tensor) -> float | None:
     """Return the linear CKA (Kornblith et al., 2019) of two features of the same samples.
 
     1: the same up to rotation and scale; 0: nothing in common; None where one is constant.
+
+    >>> x = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    >>> round(linear_cka(x, 3 * x.flip(1) + 1), 6)
+    1.0
     """
-    sizes = [float(t.double().norm()) for t in (a, b)]
-    a, b = (t.double() - t.double().mean(dim=0) for t in (a, b))
-    if any(float(t.norm()) <= 1e-8 * size for t, size in zip((a, b), sizes, strict=True)):
+    centred_a, centred_b = _centre(a), _centre(b)
+    if centred_a is None or centred_b is None:
         return None
-    a, b = a / a.norm(), b / b.norm()
+    a, b = centred_a, centred_b
     own = torch.linalg.matrix_norm(a.T @ a) * torch.linalg.matrix_norm(b.T @ b)
     return float(torch.linalg.matrix_norm(a.T @ b) ** 2 / own)
 
 
-def silhouette(features: Tensor, groups: Tensor) -> float | None:
-    """Return how well groups lie apart: from -1 over 0 (mixed) to 1.
+def _centre(features: Tensor) -> Tensor | None:
+    """Take the mean away and scale to length 1; None for features that are constant."""
+    features = features.double()
+    centred = features - features.mean(dim=0)
+    if float(centred.norm()) <= 1e-8 * float(features.norm()):
+        return None
+    scaled: Tensor = centred / centred.norm()
+    return scaled
 
-    None unless there are two groups to tell apart.
+
+def silhouette(features: Tensor, groups: Tensor) -> float | None:
+    """Return how well groups are separated: from -1 over 0 (mixed) to 1.
+
+    None unless there are at least two groups, and fewer than samples.
+
+    >>> silhouette(torch.tensor([[0.0], [0.0], [9.0], [9.0]]), torch.tensor([0, 0, 1, 1]))
+    1.0
     """
     from sklearn.metrics import silhouette_score
 
@@ -55,18 +71,20 @@ def centroid_accuracy(features: Tensor, groups: Tensor) -> float | None:
 
     Each group counts the same, and a sample is left out of the mean that it is compared with.
     None if there are no two groups, or one has less than two samples.
+
+    >>> centroid_accuracy(torch.tensor([[0.0], [1.0], [9.0], [8.0]]), torch.tensor([0, 0, 1, 1]))
+    1.0
     """
-    _, place = torch.unique(groups, return_inverse=True)
-    sizes = torch.bincount(place)
+    _, group = torch.unique(groups, return_inverse=True)
+    sizes = torch.bincount(group)
     if len(sizes) < 2 or int(sizes.min()) < 2:
         return None
     features = features.double()
     sums = torch.zeros(len(sizes), features.shape[1], dtype=torch.float64)
-    sums.index_add_(0, place, features)
+    sums.index_add_(0, group, features)
     distance = torch.cdist(features, sums / sizes[:, None])
-    without = (sums[place] - features) / (sizes[place] - 1)[:, None]
-    own = torch.arange(len(place)), place
-    distance[own] = (features - without).norm(dim=1)
-    right = (distance.argmin(dim=1) == place).double()
-    by_group = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, place, right)
+    mean_of_others = (sums[group] - features) / (sizes[group] - 1)[:, None]
+    distance[torch.arange(len(group)), group] = (features - mean_of_others).norm(dim=1)
+    is_nearest = (distance.argmin(dim=1) == group).double()
+    by_group = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, group, is_nearest)
     return float((by_group / sizes).mean())

@@ -1,4 +1,4 @@
-"""The figures of a diagnosis: which there are, and their files."""
+"""The figures of a diagnosis: which ones are drawn, and their files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ if TYPE_CHECKING:  # matplotlib takes a second to import
 
 
 def draw(record: DiagnosisRecord, view: View, target: Path, rounds: Rounds) -> None:
-    """Write all figures that there is something to show in.
+    """Write the figures as PNG and SVG; one that would be empty is left out.
 
-    target: the folder. rounds: what was logged of the clients' models while they trained.
+    Args:
+        record: the numbers.
+        view: what the figures show of one client.
+        target: the folder.
+        rounds: what was logged of the clients' models while they trained.
     """
     with figure_style(font_size=9, axes_titlesize=9, figure_titlesize=11, figure_dpi=130):
         for name, figure in _figures(record, view, rounds):

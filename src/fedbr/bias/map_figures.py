@@ -16,16 +16,16 @@ from torch import Tensor
 from ..core.rng import stream
 from ..report.style import escape_label
 from ..run.diagnosis import DiagnosisRecord, Measures
-from .bar_figures import GLOBAL, TICKS, draw_unseen, model_of, with_title
+from .bar_figures import GLOBAL, MAX_NAMED, draw_unseen, model_of, with_title
 from .diagnosis import View
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-POINTS = 800  # on a map: t-SNE takes some seconds for as many
+MAX_POINTS = 800  # on a map: t-SNE takes some seconds for as many
 GREY = "0.85"
-AVERAGED = "\0averaged"  # as GLOBAL
+AVERAGED = "\0averaged"  # stands for the aggregated model, as GLOBAL for the global one
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Maps:
     places: Mapping[str, NDArray[np.float64]]  # model -> [samples, 2]
 
     def __str__(self) -> str:
+        """Say what it is a map of, as titles do."""
         samples, models = len(self.y), len(self.places)
         return f"one t-SNE map of {samples} test samples under {models} models, same axes"
 
@@ -51,30 +52,33 @@ class Panel:
 
 
 def features(record: DiagnosisRecord, view: View, maps: Maps) -> Figure:
-    """Draw the paper's panels for the first variant: F_g(X1), F_i(X1), F_i(X2), and the averaged
-    model's.
+    """Draw the paper's panels for the first variant.
+
+    They show F_g(X1), F_i(X1), F_i(X2), and the features of the averaged model.
     """
     from matplotlib.figure import Figure
 
     label = next(iter(view.after))
     measures = model_of(record, label, view.client).measures
     classes = sorted((*view.seen, *view.unseen))
-    panels = _panels(view, label)
-    words = [
+    panels = _make_panels(view, label)
+    texts = [
         "seen classes, global model",
         f"the same samples, local model: shift {measures.shift_seen:.2f}\n"
         "grey: where the global model has them",
     ]
     if view.has_unseen:
-        words.append(f"unseen classes, local model; grey: the seen ones{_apart(measures)}")
+        texts.append(
+            f"unseen classes, local model; grey: the seen ones{_describe_separation(measures)}"
+        )
     if AVERAGED in maps.places:
         samples = "X_1, X_2" if view.unseen else "X_1"
         panels.append(Panel(f"$\\bar{{F}}({samples})$", AVERAGED, classes))
         accuracy = record.variant(label).accuracy_aggregated or 0.0
-        words.append(f"all classes, mean of the clients' models:\n{100 * accuracy:.0f} % right")
+        texts.append(f"all classes, mean of the clients' models:\n{100 * accuracy:.0f} % right")
     figure = Figure(figsize=(3.4 * len(panels), 4.2), layout="constrained")
     grid = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, panel, text in zip(grid, panels, words, strict=True):
+    for axes, panel, text in zip(grid, panels, texts, strict=True):
         _scatter(axes, view, maps, panel)
         axes.set_title(f"{panel.name}\n{text}")
     _legend(figure, view, classes)
@@ -89,18 +93,18 @@ def before_after(record: DiagnosisRecord, view: View, maps: Maps) -> Figure:
 
     labels = list(view.after)
     widths = [1, 1, 1, 1.15] if view.has_unseen else [1, 1]
-    size = 3.1 * len(widths), 0.8 + 2.55 * len(labels)
+    size = (3.1 * len(widths), 0.8 + 2.55 * len(labels))
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(labels), len(widths), squeeze=False, width_ratios=widths)
     for row, label in zip(grid, labels, strict=True):
         measures = model_of(record, label, view.client).measures
         shifts = None, measures.shift_seen, measures.shift_unseen
-        for axes, panel, shift in zip(row, _panels(view, label), shifts, strict=False):
+        for axes, panel, shift in zip(row, _make_panels(view, label), shifts, strict=False):
             _scatter(axes, view, maps, panel)
-            axes.set_title(panel.name + (f": shift {shift:.3f}" if shift else ""))
+            axes.set_title(f"{panel.name}: shift {shift:.3f}" if shift else panel.name)
         row[0].set_ylabel(escape_label(label), fontsize=12, fontweight="bold")
         if view.has_unseen:
-            row[2].set_title(row[2].get_title() + _apart(measures))
+            row[2].set_title(row[2].get_title() + _describe_separation(measures))
             row[3].sharey(grid[0, 3])
             draw_unseen(row[3], record, view, label, view.after[label])
             share = measures.share_present_unseen or 0.0
@@ -117,7 +121,8 @@ def before_after(record: DiagnosisRecord, view: View, maps: Maps) -> Figure:
 def project(view: View) -> Maps | None:
     """Project the features of all models, scaled to length 1, with one t-SNE.
 
-    None, with a warning, if they collapsed.
+    Returns:
+        The maps; None, with a warning, if all samples have the same features.
     """
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -125,8 +130,10 @@ def project(view: View) -> Maps | None:
     models = {GLOBAL: view.before, **view.after}
     if view.averaged is not None:
         models[AVERAGED] = view.averaged
-    chosen = _choose_samples(view, POINTS // len(models))
-    scaled = [F.normalize(out.features[chosen].double(), dim=1) for out in models.values()]
+    chosen = _choose_samples(view, MAX_POINTS // len(models))
+    scaled = []
+    for output in models.values():
+        scaled.append(F.normalize(output.features[chosen].double(), dim=1))
     rows = torch.cat(scaled)
     constant = rows.shape[1] < 2 or float(rows.std(dim=0).max()) < 1e-6
     if constant:  # t-SNE would crash, and take the process with it
@@ -139,13 +146,13 @@ def project(view: View) -> Maps | None:
     seed = int(stream(view.seed, "diagnose", "t-SNE").integers(2**31))
     tsne = TSNE(2, perplexity=min(30.0, (len(rows) - 1) / 3), init="pca", random_state=seed)
     with threadpool_limits(1):  # on busy cores several threads wait for each other
-        flat = np.asarray(tsne.fit_transform(rows.numpy()), dtype=np.float64)
-    places = dict(zip(models, np.split(flat, len(models)), strict=True))
+        points = np.asarray(tsne.fit_transform(rows.numpy()), dtype=np.float64)
+    places = dict(zip(models, np.split(points, len(models)), strict=True))
     return Maps(view.y[chosen].numpy(), places)
 
 
 def _choose_samples(view: View, most: int) -> Tensor:
-    """Return which samples go on the map: every class in turn, until there are enough."""
+    """Choose the samples of the map: one of every class in turn, until there are enough."""
     rank = torch.zeros(len(view.y), dtype=torch.long)
     for c in set(view.y.tolist()):
         places = torch.nonzero(view.y == c).flatten()
@@ -153,12 +160,12 @@ def _choose_samples(view: View, most: int) -> Tensor:
     return torch.argsort(rank, stable=True)[:most].sort().values
 
 
-def _apart(measures: Measures) -> str:
+def _describe_separation(measures: Measures) -> str:
     share = measures.centroid_groups
     return "" if share is None else f"\n$X_1$ | $X_2$ by nearest mean: {100 * share:.0f} %"
 
 
-def _panels(view: View, label: str) -> list[Panel]:
+def _make_panels(view: View, label: str) -> list[Panel]:
     local = f"$F_{{{view.client}}}"
     panels = [
         Panel("$F_g(X_1)$", GLOBAL, view.seen),
@@ -170,6 +177,7 @@ def _panels(view: View, label: str) -> list[Panel]:
 
 
 def _scatter(axes: Axes, view: View, maps: Maps, panel: Panel) -> None:
+    """Draw a panel; the axes of all panels have the same limits."""
     if panel.behind is not None:
         points = maps.places[panel.behind][np.isin(maps.y, view.seen)]
         axes.scatter(points[:, 0], points[:, 1], s=11, color=GREY, linewidths=0)
@@ -186,9 +194,10 @@ def _scatter(axes: Axes, view: View, maps: Maps, panel: Panel) -> None:
 
 
 def _legend(figure: Figure, view: View, classes: Sequence[int]) -> None:
+    """Name the classes, if there are not too many."""
     from matplotlib.lines import Line2D
 
-    if len(classes) > TICKS:
+    if len(classes) > MAX_NAMED:
         return
     handles = []
     for c in classes:
@@ -199,10 +208,10 @@ def _legend(figure: Figure, view: View, classes: Sequence[int]) -> None:
     )
 
 
-def _colour(c: int, size: int) -> str:
+def _colour(c: int, classes: int) -> str:
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    if size <= 10:
+    if classes <= 10:
         return to_hex(colormaps["tab10"](c))
-    return to_hex(colormaps["turbo"](c / (size - 1)))
+    return to_hex(colormaps["turbo"](c / (classes - 1)))

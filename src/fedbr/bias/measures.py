@@ -1,4 +1,4 @@
-"""What is measured of the clients' models, one by one, and in the mean over clients."""
+"""Measures of the clients' models, one by one, and their mean over clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.model import Output
 from ..metrics.bias import accuracy, confusion, distribution
-from ..metrics.local import CLASSES, Classes, leaning, mean
+from ..metrics.local import CLASSES, Classes, mean, measure_leaning
 from ..run.diagnosis import ClientModel, Measures, Models
 from .features import centroid_accuracy, cosine_shift, linear_cka, silhouette
 from .sample import Probe
@@ -49,33 +49,42 @@ DEFINITIONS = {
 
 
 def measure_all(
-    known: Mapping[int, Classes], probe: Probe, before: Output, after: Sequence[Output]
+    classes: Mapping[int, Classes], probe: Probe, before: Output, after: Sequence[Output]
 ) -> Models:
     """Compare each client's model with the global one.
 
-    known: the clients, and the classes of each. before: what the global model makes of the
-    samples. after: what each client's model makes of them.
+    Args:
+        classes: the clients, and the classes of each.
+        probe: the samples.
+        before: what the global model makes of them.
+        after: what each client's model makes of them.
     """
-    clients = []
-    for (client, own), out in zip(known.items(), after, strict=True):
-        table = guesses(probe, out)
-        clients.append(
-            ClientModel(
-                client,
-                measure(own, probe, before, out),
-                predicted=_shares(table),
-                predicted_unseen=_shares(table, own.unseen),
-            )
+    models = []
+    for (client, own), output in zip(classes.items(), after, strict=True):
+        table = guesses(probe, output)
+        model = ClientModel(
+            client,
+            measure(own, probe, before, output),
+            predicted=_shares(table),
+            predicted_unseen=_shares(table, own.unseen),
         )
-    return Models(mean_of([model.measures for model in clients]), clients)
+        models.append(model)
+    return Models(mean_of([model.measures for model in models]), models)
 
 
 def measure(own: Classes, probe: Probe, before: Output, after: Output) -> Measures:
-    """Return the figures of one model, for one client's idea of seen and unseen."""
+    """Measure one model, for the classes that one client has seen and has not.
+
+    Args:
+        own: the classes of the client.
+        probe: the samples.
+        before: what the global model makes of them.
+        after: what the measured model makes of them.
+    """
     table = guesses(probe, after)
-    lean = leaning(table, own.seen, own.unseen)
+    lean = measure_leaning(table, own.seen, own.unseen)
     soft_table = confusion(probe.y, after.logits.softmax(dim=1))
-    soft_lean = leaning(soft_table, own.seen, own.unseen)
+    soft_lean = measure_leaning(soft_table, own.seen, own.unseen)
     seen, unseen = _is_of(probe.y, own.seen), _is_of(probe.y, own.unseen)
     either = seen | unseen
     groups = unseen[either].long()
@@ -103,14 +112,17 @@ def measure(own: Classes, probe: Probe, before: Output, after: Output) -> Measur
 
 
 def mean_of(measures: Sequence[Measures]) -> Measures:
-    """Return the mean of each figure over those models that have it."""
-    means = {name: mean([getattr(one, name) for one in measures]) for name in Measures.names()}
+    """Return the mean of each measure over those models that have it."""
+    means = {}
+    for name in Measures.names():
+        means[name] = mean([getattr(model, name) for model in measures])
     return Measures(**means)
 
 
 def guesses(probe: Probe, out: Output) -> Tensor:
-    """Count which class a model takes for which: [K, K]."""
-    return confusion(probe.y, F.one_hot(out.logits.argmax(dim=1), out.logits.shape[1]))
+    """Count how many samples of each class a model takes for which class: [classes, classes]."""
+    predicted = F.one_hot(out.logits.argmax(dim=1), out.logits.shape[1])
+    return confusion(probe.y, predicted)
 
 
 def _is_of(y: Tensor, classes: Sequence[int]) -> Tensor:

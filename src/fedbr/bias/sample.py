@@ -1,4 +1,4 @@
-"""Whom and what to look at: a few clients, and balanced test samples."""
+"""Choose what is diagnosed: a few clients, and balanced test samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ..data import Federation
 from ..util.errors import InputError
 from .toy import merge_tests
 
-FEWEST = 10  # samples of each class, if a rarer class has not so many: then all that it has
+# Samples of each class at least; a class that has not so many gives all that it has.
+FEWEST = 10
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Probe:
 
     x: Tensor
     y: Tensor
-    available: int
+    available: int  # test samples in all
 
     @property
     def per_class(self) -> tuple[int, ...]:
@@ -34,7 +35,14 @@ class Probe:
 def choose_clients(federation: Federation, most: int, pictured: int | None, seed: int) -> list[int]:
     """Draw some clients.
 
-    most: how many at most. pictured: one that is always among them.
+    Args:
+        federation: all clients.
+        most: how many at most.
+        pictured: one that is always among them.
+        seed: random seed.
+
+    Raises:
+        InputError: there is no such client.
     """
     everyone = list(federation.train.parts)
     if pictured is not None and pictured not in everyone:
@@ -49,7 +57,14 @@ def choose_clients(federation: Federation, most: int, pictured: int | None, seed
 
 
 def draw_balanced(federation: Federation, most: int, seed: int, dtype: torch.dtype) -> Probe:
-    """Draw test samples: the same number of each class, as far as the classes have them."""
+    """Draw test samples: the same number of each class, as far as the classes have them.
+
+    Args:
+        federation: whose test samples.
+        most: about how many in all.
+        seed: random seed.
+        dtype: of the samples.
+    """
     tests = merge_tests(federation)
     y = tests.y.numpy()
     counts = np.bincount(y)

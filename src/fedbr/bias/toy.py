@@ -16,25 +16,37 @@ from ..util.errors import InputError
 def two_halves(federation: Federation, share: float = 0.0, seed: int = 0) -> Federation:
     """Deal all training samples to two clients, each with half of the classes.
 
-    share: of each class, what goes to the other client; 0.5 is a balanced split, the paper's alpha.
-    Raises InputError for a share that is no such number, and for samples of one half only.
+    Args:
+        federation: whose samples.
+        share: of each class, what goes to the other client; 0.5 is a balanced split. It is the
+            paper's alpha.
+        seed: random seed.
+
+    Raises:
+        InputError: ``share`` is no number from 0 to 0.5, or one half has no samples.
+
+    >>> x, y = torch.rand(8, 2).numpy(), np.arange(8) % 4
+    >>> federation = two_halves(Federation.from_clients([(x, y)], test=(x, y)))
+    >>> [sorted(set(y[part].tolist())) for part in federation.train.parts.values()]
+    [[0, 1], [2, 3]]
     """
     if not isinstance(share, int | float) or not 0 <= share <= 0.5:
         raise InputError(
-            f"share = {share!r}: a number from 0 (classes in common: none) to 0.5 (all alike)"
+            f"share = {share!r}: expected a number from 0 (no classes in common) to 0.5 (all alike)"
         )
     if federation.num_classes < 2:
         raise InputError(
             f"federation: has {federation.num_classes} class; two halves need at least 2"
         )
-    y, half = federation.train.samples.y.numpy(), federation.num_classes // 2
+    y = federation.train.samples.y.numpy()
+    half = federation.num_classes // 2
     rng = stream(seed, "two halves")
     owner = np.zeros(len(y), dtype=np.int64)
     for c in range(federation.num_classes):
         order = rng.permutation(np.flatnonzero(y == c))
-        given = round(share * len(order))
+        count = round(share * len(order))  # samples that go to the other client
         owner[order] = int(c >= half)
-        owner[order[:given]] = int(c < half)
+        owner[order[:count]] = int(c < half)
     parts = {client: np.flatnonzero(owner == client) for client in (0, 1)}
     if not all(map(len, parts.values())):
         raise InputError("federation: has training samples in one half of the classes only")
@@ -45,7 +57,8 @@ def two_halves(federation: Federation, share: float = 0.0, seed: int = 0) -> Fed
 
 def merge_tests(federation: Federation) -> Samples:
     """Return all test samples as one set; one that several clients share counts once."""
-    tests = list({id(test): test for test in federation.tests}.values())
+    distinct = {id(test): test for test in federation.tests}
+    tests = list(distinct.values())
     x = torch.cat([test.x for test in tests])
     y = torch.cat([test.y for test in tests])
     return replace(tests[0], x=x, y=y)

@@ -1,5 +1,6 @@
-"""Local training from given global weights, by the clients' own code; and what models make of
-samples.
+"""Local training from given global weights, by the clients' own code.
+
+Here is also what models make of samples.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from ..backends.pool import WorkerPool
 from ..core.evaluation import BATCH, TestPlan
-from ..core.fast.blocks import choose
+from ..core.fast.block_size import choose_block_size
 from ..core.method import Method
 from ..core.model import FedModel, Output
 from ..core.rng import torch_stream
@@ -47,16 +48,25 @@ def setup_for(
 ) -> Setup:
     """Make a setup that can begin with weights of the model; modules that methods add are fresh.
 
-    Raises InputError if the methods build another model.
+    Args:
+        model: the global model; it stays as it is.
+        methods: of the variant.
+        federation: the clients.
+        train: of a single round.
+        seed: random seed.
+
+    Raises:
+        InputError: the methods build another model.
     """
     setup = assemble(copy.deepcopy(model), methods, federation, train, seed)
-    own = setup.model.weights()
-    if any(key not in own or own[key].shape != v.shape for key, v in model.weights().items()):
-        names = "+".join(m.name for m in methods)
-        raise InputError(
-            f"methods = {names}: builds another model, which cannot begin with the same global "
-            "weights"
-        )
+    built = setup.model.weights()
+    for name, value in model.weights().items():
+        if name not in built or built[name].shape != value.shape:
+            names = "+".join(method.name for method in methods)
+            raise InputError(
+                f"methods = {names}: builds another model, which cannot begin with the same "
+                "global weights"
+            )
     return setup
 
 
@@ -75,13 +85,21 @@ def play_from(
 ) -> LocalRound:
     """Play one round from given weights.
 
-    start: what clients begin with. clients: who trains. round: its number, on which the batches
-    depend. Raises Diverged.
+    Args:
+        start: the weights that clients begin with.
+        setup: the methods and the model, whose weights change.
+        federation: the samples.
+        clients: who trains.
+        round: its number, on which the batches depend.
+        pool: processes that train; None: this one.
+
+    Raises:
+        Diverged: a loss or a weight is not finite.
     """
     setup.model.set_weights(setup.model.weights() | start)
     server = Server(setup)
-    block_size = choose(setup.model, setup.spec, "auto")
-    backend = connect(setup, federation.train, TestPlan.nothing(), block_size, pool)
+    block_size = choose_block_size(setup.model, setup.spec, "auto")
+    backend = connect(setup, federation.train, TestPlan.empty(), block_size, pool)
     played = play_round(server, backend, round, clients, range(setup.spec.num_clients))
     local = local_models(backend, server, played.replies)
     return LocalRound(local, None if setup.alone else server.params)
@@ -90,7 +108,21 @@ def play_from(
 def train_centrally(
     model: FedModel, federation: Federation, epochs: int, train: TrainConfig, seed: int
 ) -> State:
-    """Train the model on everybody's samples: one client that has them all."""
+    """Train the model on everybody's samples: one client that has them all.
+
+    Args:
+        model: it stays as it is.
+        federation: whose samples.
+        epochs: how often each sample is trained on.
+        train: all other settings.
+        seed: random seed.
+
+    Returns:
+        The weights of the trained model.
+
+    Raises:
+        RunError: training diverged.
+    """
     parts = {0: np.concatenate(list(federation.train.parts.values()))}
     everything = Federation(replace(federation.train, parts=parts), federation.tests[:1])
     steps = epochs * math.ceil(len(parts[0]) / train.batch_size)
@@ -102,11 +134,16 @@ def train_centrally(
 
 
 def fresh_classifier(model: FedModel, seed: int) -> State:
-    """Return the weights of a classifier that has learnt nothing."""
+    """Return the weights of a classifier that has learnt nothing.
+
+    Raises:
+        InputError: a layer of it has no ``reset_parameters``.
+    """
     classifier = copy.deepcopy(model.classifier)
     with torch_stream(seed, "diagnose", "classifier"):
         for layer in classifier.modules():
-            if next(layer.parameters(recurse=False), None) is not None:
+            has_parameters = next(layer.parameters(recurse=False), None) is not None
+            if has_parameters:
                 _reset(layer)
     return {f"classifier.{k}": v.detach() for k, v in classifier.named_parameters()}
 
@@ -126,13 +163,13 @@ def outputs(setup: Setup, models: Sequence[State], x: Tensor) -> list[Output]:
     """Return every model's features and logits of samples, in eval mode and in main memory."""
     device = setup.spec.device
     net = copy.deepcopy(setup.model).to(device).eval()
-    answers = []
+    results = []
     for weights in models:
         net.set_weights(weights)
         features, logits = [], []
         for begin in range(0, len(x), BATCH):
-            out = net(x[begin : begin + BATCH].to(device))
-            features.append(out.features.float().cpu())
-            logits.append(out.logits.float().cpu())
-        answers.append(Output(torch.cat(features), torch.cat(logits)))
-    return answers
+            output = net(x[begin : begin + BATCH].to(device))
+            features.append(output.features.float().cpu())
+            logits.append(output.logits.float().cpu())
+        results.append(Output(torch.cat(features), torch.cat(logits)))
+    return results

@@ -15,7 +15,7 @@ from .warning_lines import WarningLines
 
 
 def main() -> None:
-    """Run the command line; every way out has its exit code."""
+    """Run the command line and exit with its code: 0, 1 (the run), 2 (the input), 130 (Ctrl-C)."""
     # Until a command has its libraries, an interrupt must not surface in the middle of an import.
     signal.signal(signal.SIGINT, lambda *_: leave())
     from .app import call
@@ -27,19 +27,24 @@ def main() -> None:
 
 
 def interruptible() -> None:
-    """Let Ctrl-C and the signal of a cluster interrupt what runs: the imports are done."""
+    """Let Ctrl-C, and a cluster's SIGTERM, raise KeyboardInterrupt: the imports are done."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
 
 
 def leave(begun: bool = True) -> None:
-    """End at once after Ctrl-C: what matters is on disk, and libraries take long to unload."""
-    again = shlex.join(["fedbr", *(a for a in sys.argv[1:] if a != "--fresh")])
+    """End the process after Ctrl-C, with exit code 130.
+
+    It ends at once: results are on disk, and libraries take long to unload.
+
+    Args:
+        begun: whether training has begun, so that there are finished rounds.
+    """
+    arguments = [argument for argument in sys.argv[1:] if argument != "--fresh"]
+    command = shlex.join(["fedbr", *arguments])
+    state = "nothing was trained yet. Begin again with"
+    if begun:
+        state = "every finished round is safe. Go on with"
     sys.stdout.flush()
-    state = (
-        "every finished round is safe. Go on with"
-        if begun
-        else "nothing was trained yet. Begin again with"
-    )
-    os.write(2, f"\nfedbr: interrupted; {state}: {again}\n".encode())
+    os.write(2, f"\nfedbr: interrupted; {state}: {command}\n".encode())
     os._exit(130)

@@ -1,4 +1,4 @@
-"""Commands, their options, and what their ends mean."""
+"""The commands of ``fedbr``, options that take several values, and exit codes."""
 
 from __future__ import annotations
 
@@ -30,23 +30,31 @@ app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(flower.app, name="flower")
 
-# options that take several values; what a value has in it
-SPREAD = {"--set": "=", "--grid": "=", "--methods": "", "--workload": ""}
+# Options that take several values -> what each of their values contains.
+SEVERAL_VALUES = {"--set": "=", "--grid": "=", "--methods": "", "--workload": ""}
 
 
 @app.callback(invoke_without_command=True)
 def root(version: bool = typer.Option(False, "--version", help="Show the version.")) -> None:
+    # No docstring: typer would print it as the help of fedbr.
     if version:
         typer.echo(f"fedbr {__version__}")
         raise typer.Exit
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line.
+
+    Args:
+        arguments: the words after ``fedbr``.
+
+    Returns:
+        The exit code: 0, 1 for a run that failed, 2 for wrong input, 130 after Ctrl-C.
+    """
     try:
-        code = typer.main.get_command(app)(
-            args=spread(arguments), prog_name="fedbr", standalone_mode=False
-        )
+        command = typer.main.get_command(app)
+        words = repeat_options(arguments)
+        code = command(args=words, prog_name="fedbr", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -68,23 +76,33 @@ def call(arguments: Sequence[str]) -> int:
 
 
 def fail(message: str, code: int) -> int:
+    """Print why a command failed; return its exit code."""
     print(f"fedbr: {message}", file=sys.stderr)
     return code
 
 
-def spread(arguments: Sequence[str]) -> list[str]:
-    """Let an option have several values: --methods a b becomes --methods a --methods b."""
-    out: list[str] = []
-    option = None
+def repeat_options(arguments: Sequence[str]) -> list[str]:
+    """Write an option before each of its values, as typer expects it.
+
+    Raises:
+        InputError: an option has no value.
+
+    >>> repeat_options(["--methods", "fedavg", "fedbr", "--fresh"])
+    ['--methods', 'fedavg', '--methods', 'fedbr', '--fresh']
+    """
+    words: list[str] = []
+    option = None  # the last one that takes several values, while there may be more of them
     for argument in arguments:
-        if argument.startswith("--") and out and out[-1] == option:
-            raise InputError(f"{option}: a value is wanted before {argument}")
-        if argument in SPREAD:
+        is_first_value = option is not None and words[-1] == option
+        if is_first_value and argument.startswith("--"):
+            raise InputError(f"{option}: expected a value before {argument}")
+        if argument in SEVERAL_VALUES:
             option = argument
-        elif option and out[-1] != option:  # it has a value already: is this another one?
-            if argument.startswith("-") or SPREAD[option] not in argument:
-                option = None
+        elif option is not None and not is_first_value:
+            is_value = not argument.startswith("-") and SEVERAL_VALUES[option] in argument
+            if is_value:
+                words.append(option)
             else:
-                out.append(option)
-        out.append(argument)
-    return out
+                option = None
+        words.append(argument)
+    return words

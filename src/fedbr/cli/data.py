@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Get, check and show data sets.", no_args_is_help=True)
 
-SHOWN = 20  # lines of clients, names of classes
+SHOWN = 20  # at most so many clients, or names of classes, are printed
 
 NAME = typer.Argument(...)
 TARGET = typer.Option(
@@ -56,14 +56,15 @@ OUT = typer.Option(None, "--out", help="Where the picture goes (.png or .svg).")
 
 @app.command("get")
 def get(name: str = NAME, path: str = TARGET) -> int:
-    """Download the official files of a data set (mnist, cifar10, cifar100) and verify them; resumes
-    when stopped.
+    """Download the official files of a data set and verify them.
+
+    NAME is mnist, cifar10 or cifar100. A download that was stopped resumes.
     """
     from ..data import download
     from ..data.files import choose_folder
     from .progress import Progress
 
-    published = _published(name)
+    published = _find_published(name)
     with Progress() as progress:
         files = download.get(
             published,
@@ -79,24 +80,26 @@ def get(name: str = NAME, path: str = TARGET) -> int:
 def check(
     name: str = NAME, path: str | None = PATH, size: int | None = SIZE, unseen: str | None = UNSEEN
 ) -> int:
-    """Read a data set, compare it with what is published, and say what is in it: counts, classes,
-    clients, a hash.
+    """Read a data set and compare it with what is published.
+
+    Prints the numbers of samples, the classes, the clients and a hash.
     """
     from ..data import DATASETS
 
     if name not in DATASETS:
-        raise _unknown(name)
-    dataset, options = DATASETS[name], _recipe(name, path=path, size=size, unseen=unseen).data
+        raise _unknown_name(name)
+    dataset = DATASETS[name]
+    options = _make_recipe(name, path=path, size=size, unseen=unseen).data
     source = dataset.load(options)
     print(f"{name}: {dataset.summary}")
     if dataset.published is not None:
         print(f"  files   {dataset.published.verdict(options.path, source)}")
-    print(f"  train   {_contents(source.train, source.num_classes)}")
-    print(f"  test    {_contents(source.test, source.num_classes)}")
+    print(f"  train   {_describe_samples(source.train, source.num_classes)}")
+    print(f"  test    {_describe_samples(source.test, source.num_classes)}")
     if source.class_names is not None:
-        print(f"  classes {_listed(source.class_names)}")
+        print(f"  classes {_join_names(source.class_names)}")
     if source.owner is not None:
-        print(f"  clients {_owners(source, source.owner)}")
+        print(f"  clients {_describe_clients(source, source.owner)}")
     return 0
 
 
@@ -120,12 +123,12 @@ def show(
     NAME is a data set (fedbr list data), a shipped recipe or a TOML file.
     """
     from .. import data
-    from ..report.gallery import labels, title
+    from ..report.gallery import label_clients, title
     from ..report.split_picture import draw_split
     from ..util.errors import InputError
     from ..util.imports import require
 
-    recipe = _recipe(
+    recipe = _make_recipe(
         name,
         path=path,
         partition=partition,
@@ -137,18 +140,21 @@ def show(
         unseen=unseen,
         proxy="" if proxy == "none" else proxy,
     )
-    options, seed = recipe.data, recipe.train.seeds[0] if seed is None else seed
+    options = recipe.data
+    if seed is None:
+        seed = recipe.train.seeds[0]
     target = out or Path(f"{recipe.name}.png")
     if target.suffix not in (".png", ".svg"):
-        raise InputError(f"--out {target}: a name that ends in .png or .svg")
+        raise InputError(f"--out {target}: expected a name that ends in .png or .svg")
     if not target.parent.is_dir():
         raise InputError(f"--out {target}: there is no folder {target.parent}")
-    require("matplotlib", extra="report", wanted_by="fedbr data show")
+    require("matplotlib", extra="report", needed_by="fedbr data show")
     if proxy is None and not options.proxy:
         federation = _load_with_photos(options, seed)
     else:
         federation = data.load(options, seed)
-    heading, names = title(options, federation, seed), labels(options, federation)
+    heading = title(options, federation, seed)
+    names = label_clients(options, federation)
     draw_split(federation, target, heading, names)
     _print_split(federation, heading, names)
     print(f"Picture: {target}")
@@ -156,6 +162,7 @@ def show(
 
 
 def _print_split(federation: Federation, heading: str, names: Sequence[str]) -> None:
+    """Print how many samples and classes each client has."""
     split = federation.census.split
     print(f"{heading}; split {split.hash}")
     width = max(map(len, names[:SHOWN]))
@@ -166,32 +173,36 @@ def _print_split(federation: Federation, heading: str, names: Sequence[str]) -> 
         print(f"  ... and {len(rows) - SHOWN:,} more")
 
 
-def _recipe(name: str, **given: Any) -> Recipe:
+def _make_recipe(name: str, **changes: object) -> Recipe:
     """Make a recipe of a data set's name, or take a recipe's data.
 
-    given: what goes before what the recipe says.
+    Args:
+        name: a data set, a shipped recipe or a TOML file.
+        changes: values of [data] that go before what the recipe says; None: as it says.
     """
     from ..data import DATASETS
     from ..recipe import load as config
 
-    values: dict[str, Any] = {"name": name, "compare": [{"label": "FedAvg", "methods": []}]}
-    base: dict[str, Any] = {"name": name}
+    values: dict[str, object] = {"name": name, "compare": [{"label": "FedAvg", "methods": []}]}
+    data: dict[str, object] = {"name": name}
+    path = changes.get("path")
     if name not in DATASETS:
-        if name not in config.list_shipped() and not name.endswith(".toml"):
-            raise _unknown(name, config.list_shipped())
+        shipped = config.list_shipped()
+        if name not in shipped and not name.endswith(".toml"):
+            raise _unknown_name(name, shipped)
         recipe = config.load(name)
         values |= {"name": recipe.name, "train": {"seeds": recipe.train.seeds}}
-        base = recipe.data.model_dump(exclude_none=True)
-    elif name in ("npz", "folder") and given["path"]:
-        place = Path(given["path"]).resolve()
+        data = recipe.data.model_dump(exclude_none=True)
+    elif name in ("npz", "folder") and path:
+        place = Path(str(path)).resolve()
         values["name"] = config.make_name(place.name if place.is_dir() else place.stem)
-    if given.get("partition") == "domains":
-        base.pop("clients", None)  # the data say how many
-    base |= {key: value for key, value in given.items() if value is not None}
-    return config.parse(values | {"data": base})
+    if changes.get("partition") == "domains":
+        data.pop("clients", None)  # the data say how many
+    data |= {key: value for key, value in changes.items() if value is not None}
+    return config.parse(values | {"data": data})
 
 
-def _published(name: str) -> Published:
+def _find_published(name: str) -> Published:
     """Return the files of a data set, by its name or by what they are called."""
     from ..data import DATASETS
     from ..util.errors import InputError, unknown
@@ -202,26 +213,28 @@ def _published(name: str) -> Published:
             whose = "is yours" if name in ("npz", "folder") else "comes with scikit-learn"
             raise InputError(f"data = {name!r}: {name} {whose}: nothing to download")
         return published
-    known = [dataset.published for dataset in DATASETS.values()]
-    by_name = {published.name: published for published in known if published is not None}
+    by_name = {}
+    for dataset in DATASETS.values():
+        if dataset.published is not None:
+            by_name[dataset.published.name] = dataset.published
     if name not in by_name:
         raise unknown("data set", name, by_name)
     return by_name[name]
 
 
-def _unknown(name: str, recipes: Sequence[str] = ()) -> InputError:
-    """Refuse a name; that of files is explained."""
+def _unknown_name(name: str, recipes: Sequence[str] = ()) -> InputError:
+    """Return the error for a name that is no data set; it explains names of files."""
     from ..data import DATASETS
     from ..util.errors import InputError, unknown
 
-    made = sorted(known for known, dataset in DATASETS.items() if dataset.files == name)
-    if made:
-        return InputError(f"data = {name!r}: {name} is read as {' or '.join(made)}")
+    read_as = sorted(key for key, dataset in DATASETS.items() if dataset.files == name)
+    if read_as:
+        return InputError(f"data = {name!r}: {name} is read as {' or '.join(read_as)}")
     return unknown("data", name, {*DATASETS, *recipes})
 
 
 def _load_with_photos(options: DataOptions, seed: int) -> Federation:
-    """Load with public photographs for Mixture, unless the samples are no images."""
+    """Load samples with public photographs for Mixture, unless they are no images."""
     from .. import data
     from ..util.errors import InputError
 
@@ -233,32 +246,35 @@ def _load_with_photos(options: DataOptions, seed: int) -> Federation:
         return data.load(options, seed)
 
 
-def _contents(samples: Samples, num_classes: int) -> str:
-    """Say how many samples of which classes there are, and of which form."""
+def _describe_samples(samples: Samples, num_classes: int) -> str:
+    """Say how many samples of which classes there are, and of which shape and type."""
     counts = samples.y.bincount(minlength=num_classes)
     shape = " x ".join(map(str, samples.x.shape[1:]))
-    form = str(samples.x.dtype).removeprefix("torch.")
-    each = " to ".join(f"{n:,}" for n in sorted({int(counts.min()), int(counts.max())}))
+    dtype = str(samples.x.dtype).removeprefix("torch.")
+    extremes = sorted({int(counts.min()), int(counts.max())})
+    each = " to ".join(f"{count:,}" for count in extremes)
     present = int((counts > 0).sum())
     return (
-        f"{len(samples):>7,} samples of {shape} ({form}), {present} of {num_classes} classes, "
+        f"{len(samples):>7,} samples of {shape} ({dtype}), {present} of {num_classes} classes, "
         f"{each} each, sha256 {_hash(samples)}"
     )
 
 
-def _owners(source: Source, owner: Index) -> str:
+def _describe_clients(source: Source, owner: Index) -> str:
     """Name the natural clients and the sizes of each."""
     import numpy as np
 
     sizes = [int(count) for count in np.bincount(owner)]
     names = source.client_names or [f"client {i}" for i in range(len(sizes))]
-    owners = [f"{name} ({size:,})" for name, size in zip(names, sizes, strict=True)]
-    return f"{len(sizes)} of its own (partition domains): {_listed(owners)}"
+    clients = [f"{name} ({size:,})" for name, size in zip(names, sizes, strict=True)]
+    return f"{len(sizes)} of its own (partition domains): {_join_names(clients)}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f", ... and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+def _join_names(names: Sequence[str]) -> str:
+    """Join names with commas, and say how many more there are."""
+    text = ", ".join(names[:SHOWN])
+    more = len(names) - SHOWN
+    return f"{text}, ... and {more:,} more" if more > 0 else text
 
 
 def _hash(samples: Samples) -> str:

@@ -74,8 +74,7 @@ def diagnose(
     out: Path | None = OUT,
     workers: int | None = WORKERS,
 ) -> int:
-    """Show the bias of local learning: clients train a round from the same global weights, with
-    each method.
+    """Show the bias of local learning in one round from the same global weights.
 
     Compares FedAvg, the two components of FedBR, and both. Writes figures and numbers into
     DIR/diagnosis.
@@ -85,15 +84,16 @@ def diagnose(
     from ..bias.study import examine
     from ..run.diagnosis import check_place
     from ..util.imports import require
-    from ..util.validation import validated
+    from ..util.validation import validate
     from .progress import Progress
 
     _check_toy(toy, folder, share, pretrain, run)
-    given = {"clients": clients, "client": client, "samples": samples, "start": start}
-    given |= _lengths(toy, pretrain, epochs, set_)
-    options, place = validated(Options, given, "diagnose"), out or folder or Path("runs/toy")
+    values = {"clients": clients, "client": client, "samples": samples, "start": start}
+    values |= _choose_lengths(toy, pretrain, epochs, set_)
+    options = validate(Options, values, "diagnose")
+    place = out or folder or Path("runs/toy")
     check_place(place)
-    require("matplotlib", "threadpoolctl", extra="report", wanted_by="fedbr diagnose")
+    require("matplotlib", "threadpoolctl", extra="report", needed_by="fedbr diagnose")
     with Progress() as progress:
         if folder is None:
             case = from_toy(share or 0.0, set_, methods, seed or 0)
@@ -113,11 +113,12 @@ def diagnose(
     return 0
 
 
-def _lengths(
+def _choose_lengths(
     toy: bool, pretrain: int | None, epochs: int | None, set_: Sequence[str]
 ) -> dict[str, int]:
-    """Return how long to train, as far as it is said; the toy example has its own defaults."""
-    sets_steps = any(text.partition("=")[0].strip() == "train.local_steps" for text in set_)
+    """Return how long to train, as far as options say it; the toy example has its own defaults."""
+    keys = {text.partition("=")[0].strip() for text in set_}
+    sets_steps = "train.local_steps" in keys
     if epochs is not None and sets_steps:
         raise InputError(
             f"--epochs {epochs}: --set train.local_steps says how long to train, too; give one of "
@@ -136,11 +137,12 @@ def _check_toy(
 ) -> None:
     """Refuse options that do not go together."""
     if toy == (folder is not None):
-        raise InputError("diagnose: wants a result folder, or --toy")
-    if not toy and (share is not None or pretrain is not None):
-        raise InputError(f"--{'pretrain' if share is None else 'share'}: goes with --toy only")
+        raise InputError("diagnose: expected a result folder, or --toy")
+    for option, value in (("--share", share), ("--pretrain", pretrain)):
+        if value is not None and not toy:
+            raise InputError(f"{option}: only allowed with --toy")
     if toy and run is not None:
-        raise InputError("--run: goes with a result folder, not with --toy")
+        raise InputError("--run: only allowed with a result folder, not with --toy")
 
 
 def _show(diagnosis: Diagnosis, case: Case) -> None:

@@ -17,14 +17,16 @@ from .run import FRESH, METHODS, SET
 
 if TYPE_CHECKING:
     from ..flower.programs import Programs
+    from ..flower.types import ConfigValue
     from ..recipe.schema import Recipe
     from ..run.folder import ResultFolder
+    from ..run.plan import Experiment
 
 app = typer.Typer(
     help="The same experiment on a real federation, through Flower.", no_args_is_help=True
 )
 
-TRIAL = 3  # nodes, where nobody says how many
+TRIAL_NODES = 3  # of a trial, unless --nodes says how many
 FOLDER = typer.Argument(...)
 RECIPE = typer.Argument("digits")
 RECIPE_OPTION = typer.Option(
@@ -37,10 +39,10 @@ HOST = typer.Option(
     "127.0.0.1", "--host", help="Address to listen on; 0.0.0.0 for all, with --keys."
 )
 PORT = typer.Option(8000, "--port", min=1, max=65535, help="The one port that nodes must reach.")
-HOME = typer.Option(
+SERVER_FOLDER = typer.Option(
     Path("fedbr-server"), "--dir", help="Where the SuperLink's database and log go."
 )
-NODE_HOME = typer.Option(
+NODE_FOLDER = typer.Option(
     None, "--dir", help="Where the clients' memory and the log go; default: fedbr-node-<ids>."
 )
 KEYS = typer.Option(
@@ -52,7 +54,7 @@ INSECURE = typer.Option(
 SUPERLINK = typer.Option(
     "127.0.0.1:8000", "--superlink", metavar="HOST:PORT", help="Where the SuperLink is."
 )
-THERE = typer.Option(
+RUN_SUPERLINK = typer.Option(
     None,
     "--superlink",
     metavar="HOST:PORT",
@@ -74,21 +76,21 @@ NODE_PORT = typer.Option(
     help="Port on this machine for the node's own processes; default: a free one.",
 )
 WORKERS = typer.Option(1, "--workers", min=1, help="Processes of a node that holds many clients.")
-ANEW = typer.Option(
+START_ANEW = typer.Option(
     False, "--start-anew", help="Clients whose memory is lost begin again instead of staying out."
 )
 NODES = typer.Option(
     None, "--nodes", min=1, help="Without --superlink: nodes that share the clients; default: 3."
 )
-TIMEOUT = typer.Option(
+REPLY_TIMEOUT = typer.Option(
     600.0, "--reply-timeout", help="Seconds in which a round's replies must come."
 )
 WAIT = typer.Option(300.0, "--wait", help="Seconds to wait for nodes that are missing.")
-SHARE = typer.Option(0.5, "--min-share", help="Share of a round's clients that must answer.")
-NAMES = typer.Option(
+MIN_SHARE = typer.Option(0.5, "--min-share", help="Share of a round's clients that must answer.")
+HOSTS = typer.Option(
     [], "--host", help="Name or address under which nodes reach the server; may be repeated."
 )
-COUNT = typer.Option(
+KEY_IDS = typer.Option(
     "0-2", "--ids", help="The nodes, by the first client of each: 0-19, or 0,100,200."
 )
 
@@ -100,7 +102,7 @@ def init(
     set_: list[str] = SET,
     out: Path | None = OUT,
 ) -> int:
-    """Write a thin Flower app: then `flwr run DIR NAME` trains the recipe on a SuperLink."""
+    """Write a Flower app in one file; `flwr run DIR NAME` trains its recipe on a SuperLink."""
     from ..flower.app_dir import write_app
     from ..recipe.load import load
 
@@ -114,7 +116,7 @@ def init(
 def server(
     host: str = HOST,
     port: int = PORT,
-    folder: Path = HOME,
+    folder: Path = SERVER_FOLDER,
     keys: Path | None = KEYS,
     insecure: bool = INSECURE,
 ) -> int:
@@ -143,11 +145,11 @@ def node(
     data: str = DATA,
     id_: int | None = ID,
     ids: str = IDS,
-    folder: Path | None = NODE_HOME,
+    folder: Path | None = NODE_FOLDER,
     keys: Path | None = KEYS,
     port: int = NODE_PORT,
     workers: int = WORKERS,
-    start_anew: bool = ANEW,
+    start_anew: bool = START_ANEW,
 ) -> int:
     """Run a node with one client, or many, until it is stopped. Its samples stay here."""
     from ..flower import launch
@@ -161,7 +163,7 @@ def node(
     first = read_ids(ids)[0]
     folder = (folder or Path(f"fedbr-node-{ids.replace(',', '_')}")).absolute()
     config = launch.node_config(ids, data, folder / "state", workers, start_anew)
-    line = launch.node_line(
+    command = launch.node_command(
         superlink, config, port or free_port(), keys and keys.absolute(), f"node-{first}"
     )
     with _until_stopped(folder, "Node: stopped; what its clients remember is kept") as programs:
@@ -169,7 +171,7 @@ def node(
             f"Node: clients {ids} at {superlink}   Log: {folder / 'node.log'}   Stop: Ctrl-C",
             flush=True,
         )
-        launch.keep_node(programs, line, folder / "node.log")
+        launch.keep_node(programs, command, folder / "node.log")
     return 0
 
 
@@ -180,12 +182,12 @@ def run(
     methods: list[str] = METHODS,
     out: Path | None = OUT,
     fresh: bool = FRESH,
-    superlink: str | None = THERE,
+    superlink: str | None = RUN_SUPERLINK,
     keys: Path | None = KEYS,
     nodes: int | None = NODES,
-    reply_timeout: float = TIMEOUT,
+    reply_timeout: float = REPLY_TIMEOUT,
     wait: float = WAIT,
-    min_share: float = SHARE,
+    min_share: float = MIN_SHARE,
 ) -> int:
     """Train a recipe on a federation; results, resuming and report are those of fedbr run.
 
@@ -194,73 +196,66 @@ def run(
     """
     from ..flower import launch, submit
     from ..flower.admission import check_recipe
-    from ..flower.programs import program
-    from ..flower.settings import run_settings
+    from ..flower.flwr_command import write_connection
+    from ..flower.programs import find_program
+    from ..flower.settings import read_run_settings
     from ..recipe.load import load
     from ..run.folder import ResultFolder
     from ..run.plan import Experiment
-    from .progress import Progress
 
     chosen = load(recipe, set_, methods)
     check_recipe(chosen)
     results = ResultFolder((out or Path("runs") / chosen.name).absolute(), chosen)
-    given = {
+    config: dict[str, ConfigValue] = {
         "out": str(results.path),
         "reply-timeout": reply_timeout,
         "wait": wait,
         "min-share": min_share,
     }
-    run_settings({**given, "recipe": chosen.to_toml()})
-    folder, log = results.path / ".flower", results.path / "flower.log"
-    begin = log.stat().st_size if log.exists() else 0
+    read_run_settings({**config, "recipe": chosen.to_toml()})  # refuse before anything is started
+    config["fresh"] = fresh
+    folder, server_log = results.path / ".flower", results.path / "flower.log"
+    log_start = server_log.stat().st_size if server_log.exists() else 0
     if superlink is None:
         clients = _count_clients(chosen, nodes)
-        program("flower-superlink")  # refuse before anything is written
+        find_program("flower-superlink")  # refuse before anything is written
         with results.open(fresh):
             if fresh:
                 shutil.rmtree(folder, ignore_errors=True)
     else:
-        folder /= str(os.getpid())  # others may hand runs in too
+        folder /= str(os.getpid())  # others may submit runs too
     interruptible()
     try:
         with submit.programs_in(folder) as programs:
             if superlink is None:
-                launch.start_trial(programs, folder, clients, nodes or min(TRIAL, clients))
+                launch.start_trial(programs, folder, clients, nodes or min(TRIAL_NODES, clients))
             else:
-                launch.write_connection(programs.home, superlink, keys)
-            submit.submit(programs, folder, chosen, {**given, "fresh": fresh})
-            try:
-                with Progress() as progress:
-                    submit.follow(programs, Experiment(chosen, results.path), progress)
-            except KeyboardInterrupt:
-                if superlink is not None:
-                    submit.stop(programs.home, folder / "run.log")
-                raise
-            elsewhere = superlink is not None and submit.completed(
-                programs.home, folder / "run.log"
-            )
+                write_connection(programs.home, superlink, keys)
+            submit.submit(programs, folder, chosen, config)
+            experiment = Experiment(chosen, results.path)
+            finished_there = _follow(programs, experiment, folder / "run.log", superlink is None)
     except KeyboardInterrupt:
         leave()
-    code = _show(ResultFolder(results.path, chosen), log, begin, elsewhere)
+    # Read the folder anew: another process has written into it.
+    code = _show_results(ResultFolder(results.path, chosen), server_log, log_start, finished_there)
     shutil.rmtree(folder, ignore_errors=True)
     return code
 
 
 @app.command("keys")
-def keys_(folder: Path = FOLDER, hosts: list[str] = NAMES, ids: str = COUNT) -> int:
+def keys_(folder: Path = FOLDER, hosts: list[str] = HOSTS, ids: str = KEY_IDS) -> int:
     """Make a certificate authority, the server's certificate and the nodes' keys.
 
-    What is there stays.
+    Files that exist are kept.
     """
     from ..flower.settings import read_ids
     from ..util.imports import require
 
     nodes = read_ids(ids)
-    require("cryptography", extra="flower", wanted_by="fedbr flower")
+    require("cryptography", extra="flower", needed_by="fedbr flower")
     from ..flower.keys import make_keys
 
-    made = make_keys(folder, hosts, nodes)
-    for file in made:
+    for file in make_keys(folder, hosts, nodes):
         print(file)
     print(
         "The server needs ca.crt, server.crt, server.key and node-*.pub; node K needs ca.crt and "
@@ -274,9 +269,9 @@ def keys_(folder: Path = FOLDER, hosts: list[str] = NAMES, ids: str = COUNT) -> 
 def audit(
     recipe: str = RECIPE, set_: list[str] = SET, methods: list[str] = METHODS, data: str = DATA
 ) -> int:
-    """List what a client reveals, in bytes and words; nothing is sent.
+    """List what a client would send, in bytes and words; nothing is sent.
 
-    --data: with a site's own samples.
+    With --data, it is what a site with these samples would send.
     """
     from ..flower.audit import audit as audit_variant
     from ..recipe.load import load
@@ -296,12 +291,12 @@ def audit(
 
 
 def _count_clients(recipe: Recipe, nodes: int | None) -> int:
-    """Count the clients of a trial; refuse what cannot be trained before anything is started."""
-    from ..flower.admission import at_sites
+    """Return how many clients a trial has; refuse now what could not be trained later."""
+    from ..flower.admission import needs_sites
     from ..run.plan import RecipeSource
     from ..util.errors import InputError
 
-    if at_sites(recipe):
+    if needs_sites(recipe):
         raise InputError(
             "data.path = '': the samples are at the sites; --superlink HOST:PORT says where these "
             "are"
@@ -316,11 +311,44 @@ def _count_clients(recipe: Recipe, nodes: int | None) -> int:
     return count
 
 
-def _show(folder: ResultFolder, log: Path, begin: int, elsewhere: bool) -> int:
+def _follow(programs: Programs, experiment: Experiment, log: Path, is_trial: bool) -> bool:
+    """Show the rounds of a submitted run until it ends.
+
+    Args:
+        programs: among them the one that brings the run's log.
+        experiment: what the run trains.
+        log: the run's.
+        is_trial: whether the SuperLink ends with this command. If not, the run is stopped there
+            after Ctrl-C.
+
+    Returns:
+        Whether a SuperLink that stays has finished the run.
+    """
+    from ..flower import submit
+    from .progress import Progress
+
+    try:
+        with Progress() as progress:
+            submit.follow(programs, experiment, progress)
+    except KeyboardInterrupt:
+        if not is_trial:
+            submit.stop(programs.home, log)
+        raise
+    return not is_trial and submit.is_completed(programs.home, log)
+
+
+def _show_results(
+    folder: ResultFolder, server_log: Path, log_start: int, finished_there: bool
+) -> int:
     """Print the comparison, or why there is none.
 
-    log: of the server, from ``begin`` on. elsewhere: whether the run is finished on a machine of
-    its own.
+    Args:
+        folder: where the results are, if they are on this machine.
+        server_log: what the server logged, this time from ``log_start`` on.
+        finished_there: whether the run is finished on the machine of a running SuperLink.
+
+    Raises:
+        RunError: some run is not finished.
     """
     from ..report.compare import compare
     from ..util.errors import RunError
@@ -333,21 +361,28 @@ def _show(folder: ResultFolder, log: Path, begin: int, elsewhere: bool) -> int:
         show(compare(results))
         print(f"Results: {folder.path}   Report: fedbr report {shlex.quote(str(folder.path))}")
         return 1 if results.diverged else 0
-    if elsewhere:
+    if finished_there:
         print(f"The run is finished; its results are on the SuperLink's machine, in {folder.path}")
         return 0
-    text = log.read_bytes()[begin:].decode("utf-8", "replace") if log.exists() else ""
-    errors = [line.partition(" ERROR ")[2] for line in text.splitlines() if " ERROR " in line]
-    reason = errors[-1] if errors else "the run was stopped, or failed on the SuperLink's machine"
+    reason = _last_error(server_log, log_start)
     raise RunError(
         f"{reason}; every finished round is safe, start it again to go on. "
-        f"Logs: {log}, {log.parent / '.flower'}"
+        f"Logs: {server_log}, {server_log.parent / '.flower'}"
     )
 
 
+def _last_error(log: Path, start: int) -> str:
+    """Return the last error in a log, from some byte on."""
+    text = log.read_bytes()[start:].decode("utf-8", "replace") if log.exists() else ""
+    for line in reversed(text.splitlines()):
+        if " ERROR " in line:
+            return line.partition(" ERROR ")[2]
+    return "the run was stopped, or failed on the SuperLink's machine"
+
+
 @contextmanager
-def _until_stopped(folder: Path, farewell: str) -> Iterator[Programs]:
-    """Let programs run until they end or somebody stops this one."""
+def _until_stopped(folder: Path, message: str) -> Iterator[Programs]:
+    """Let programs run until they end, or until Ctrl-C; then print a message."""
     from ..flower.programs import Programs
 
     interruptible()
@@ -355,4 +390,4 @@ def _until_stopped(folder: Path, farewell: str) -> Iterator[Programs]:
         try:
             yield programs
         except KeyboardInterrupt:
-            print(farewell)
+            print(message)

@@ -15,13 +15,14 @@ if TYPE_CHECKING:  # torch takes its time, and other commands do without
     from pydantic import BaseModel
 
     from ..core.records import Value
+    from ..metrics.base import Metric
 
 KINDS = ("methods", "data", "models", "partitions", "metrics", "recipes")
 KIND = typer.Argument(..., metavar="|".join(KINDS))
 
 
 class Entry(NamedTuple):
-    """A name, what it is in one line, and what else there is to say of it."""
+    """What is printed of one name: a line of its own, and details below it."""
 
     name: str
     summary: str
@@ -32,16 +33,16 @@ def list_(kind: str = KIND) -> int:
     """Show what there is: names, one line each, parameters with defaults, and papers."""
     if kind not in KINDS:
         raise unknown("list", kind, KINDS)
-    entries = {
-        "methods": _methods,
-        "data": _data,
-        "models": _models,
-        "partitions": _partitions,
-        "metrics": _metrics,
-        "recipes": _recipes,
+    functions = {
+        "methods": _list_methods,
+        "data": _list_data,
+        "models": _list_models,
+        "partitions": _list_partitions,
+        "metrics": _list_metrics,
+        "recipes": _list_recipes,
     }
     console = plain_console()
-    for entry in entries[kind]():
+    for entry in functions[kind]():
         console.print(Text(entry.name, style="bold"), entry.summary)
         for detail in entry.details:
             console.print(f"    {detail}")
@@ -53,7 +54,7 @@ def list_(kind: str = KIND) -> int:
     return 0
 
 
-def _models() -> list[Entry]:
+def _list_models() -> list[Entry]:
     from ..models import MODELS
 
     entries = [Entry(name, _summary(cls), _fields(cls)) for name, cls in MODELS.items()]
@@ -68,7 +69,7 @@ def _models() -> list[Entry]:
     return [*entries, yours]
 
 
-def _data() -> list[Entry]:
+def _list_data() -> list[Entry]:
     from ..data import DATASETS
     from ..recipe.schema import DataConfig
 
@@ -84,7 +85,7 @@ def _data() -> list[Entry]:
     return [*entries, Entry("options", options, _fields(DataConfig))]
 
 
-def _partitions() -> list[Entry]:
+def _list_partitions() -> list[Entry]:
     from ..data import PARTITIONS
     from ..recipe.schema import DataConfig
 
@@ -101,24 +102,11 @@ def _partitions() -> list[Entry]:
     return entries
 
 
-def _metrics() -> list[Entry]:
+def _list_metrics() -> list[Entry]:
     """Say of every metric what it gives, what that means, and how it adds up."""
     from ..metrics import METRICS
 
-    entries = []
-    for name, cls in METRICS.items():
-        metric = cls()
-        common, own = (metric.definitions(own_tests) for own_tests in (False, True))
-        of_runs = _names(metric.per_run([], []))
-        details = []
-        for figure, meaning in common.items():
-            when = "run" if figure in of_runs else "round"
-            details.append(f"per {when}: {figure}  {meaning}")
-            if own[figure] != meaning:
-                details.append(f"  with clients' own tests: {own[figure]}")
-        plain = [figure for figure in of_runs if figure not in common]
-        details += [f"per run: {', '.join(plain)}"] if plain else []
-        entries.append(Entry(name, _summary(cls), [*details, f"adds up: {metric.adds_up}"]))
+    entries = [Entry(name, _summary(cls), _metric_details(cls())) for name, cls in METRICS.items()]
     yours = Entry(
         "package.module:Class",
         "Yours: a subclass of fedbr.Metric",
@@ -127,24 +115,42 @@ def _metrics() -> list[Entry]:
     return [*entries, yours]
 
 
-def _names(figures: Mapping[str, Value]) -> list[str]:
-    """Return the names of figures; those of a table are named after it."""
+def _metric_details(metric: Metric) -> list[str]:
+    """Describe the values of a metric, those of rounds and of runs."""
+    definitions = metric.definitions(own_tests=False)
+    with_own_tests = metric.definitions(own_tests=True)
+    of_runs = _value_names(metric.per_run([], []))
+    details = []
+    for name, meaning in definitions.items():
+        when = "run" if name in of_runs else "round"
+        details.append(f"per {when}: {name}  {meaning}")
+        if with_own_tests[name] != meaning:
+            details.append(f"  with clients' own tests: {with_own_tests[name]}")
+    undefined = [name for name in of_runs if name not in definitions]
+    if undefined:
+        details.append(f"per run: {', '.join(undefined)}")
+    details.append(f"adds up: {metric.adds_up}")
+    return details
+
+
+def _value_names(values: Mapping[str, Value]) -> list[str]:
+    """Return the names of values; those of a table are named after it."""
     names = []
-    for name, value in figures.items():
+    for name, value in values.items():
         inner = list(value) if isinstance(value, Mapping) else []
         names += [f"{name}.{key}" for key in inner] or [name]
     return names
 
 
-def _recipes() -> list[Entry]:
+def _list_recipes() -> list[Entry]:
     from ..recipe import load as config
 
     shipped = [Entry(name, config.read_summary(name), []) for name in config.list_shipped()]
-    return shipped + _sections()
+    return shipped + _list_sections()
 
 
-def _sections() -> list[Entry]:
-    """Return what a recipe may say, section by section."""
+def _list_sections() -> list[Entry]:
+    """Describe what a recipe may say, section by section."""
     from ..recipe.schema import DataConfig, MetricsConfig, ModelConfig, TrainConfig
 
     of_model = [*_fields(ModelConfig), "and the parameters of that model: fedbr list models"]
@@ -164,24 +170,23 @@ def _sections() -> list[Entry]:
         "mark those that were not",
     ]
     entries = [Entry(name, keys, fields) for name, fields in sections.items()]
-    return [*entries, Entry("[[compare]]", "once for each side of the comparison", variant)]
+    return [*entries, Entry("[[compare]]", "once for each variant of the comparison", variant)]
 
 
-def _methods() -> list[Entry]:
+def _list_methods() -> list[Entry]:
     from ..methods import METHODS, TRAFFIC
 
     fedavg = Entry(
         "fedavg",
         "Average the clients' models: what the runtime does by itself, the empty list",
-        [
-            "paper: McMahan et al. Communication-Efficient Learning of Deep Networks, AISTATS 2017",
-        ],
+        ["paper: McMahan et al. Communication-Efficient Learning of Deep Networks, AISTATS 2017"],
     )
     entries = [fedavg]
     for name, cls in METHODS.items():
-        *fields, source = _fields(cls)
-        sent = [_sent(**TRAFFIC[name])] if name in TRAFFIC else []  # a method that is being written
-        entries.append(Entry(name, _summary(cls), [*fields, *sent, source]))
+        *fields, paper = _fields(cls)
+        if name in TRAFFIC:  # a method that is being written has no entry yet
+            fields.append(_describe_traffic(**TRAFFIC[name]))
+        entries.append(Entry(name, _summary(cls), [*fields, paper]))
     yours = Entry(
         "package.module:Class",
         "Yours: a subclass of fedbr.Method",
@@ -190,7 +195,8 @@ def _methods() -> list[Entry]:
     return [*entries, yours]
 
 
-def _sent(up: float, down: float, once_up: float, once_down: float) -> str:
+def _describe_traffic(up: float, down: float, once_up: float, once_down: float) -> str:
+    """Say how much a method sends, beside FedAvg, and what it sends once."""
     parts = [f"bytes: {up:.2f}x FedAvg up, {down:.2f}x down"]
     for amount, way in ((once_up, "up"), (once_down, "down")):
         if amount:
@@ -212,16 +218,21 @@ def _fields(cls: type[BaseModel], only: str = "") -> list[str]:
             default = _default(field.get_default(call_default_factory=True))
             choices = _choices(field.annotation)
             details.append(f"{name} = {default}  {field.description or ''}{choices}")
-    paper = getattr(cls, "paper", "")
-    return details + ([f"paper: {paper}"] if paper else [])
+    if paper := getattr(cls, "paper", ""):
+        details.append(f"paper: {paper}")
+    return details
 
 
 def _choices(annotation: Any) -> str:
-    values = get_args(annotation) if get_origin(annotation) is Literal else ()
-    return f" ({', '.join(map(str, values))})" if values else ""
+    if get_origin(annotation) is not Literal:
+        return ""
+    return f" ({', '.join(map(str, get_args(annotation)))})"
 
 
-def _default(value: Any) -> str:
+def _default(value: object) -> str:
+    """Write a default as TOML does."""
+    if value is None:
+        return "unset"
     if isinstance(value, bool):
         return str(value).lower()
-    return "unset" if value is None else repr(list(value) if isinstance(value, tuple) else value)
+    return repr(list(value) if isinstance(value, tuple) else value)

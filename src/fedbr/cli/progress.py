@@ -19,7 +19,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from ..core.records import RoundRecord
-from ..run.forecast import words as in_words
+from ..run.forecast import format_duration
 from ..run.plan import PlannedRun
 from ..run.watch import Watcher
 from .warning_lines import WarningLines
@@ -28,15 +28,23 @@ SECONDS = 10.0  # between two lines of a log
 
 
 class Display(ABC):
-    """Where progress is seen."""
+    """Where progress is shown."""
 
     @abstractmethod
     def update(self, title: str, done: float, total: float, unit: str, note: str) -> None:
-        """Show that so much is done."""
+        """Show how much is done.
+
+        Args:
+            title: what is being done.
+            done: how much of it.
+            total: how much it is in all.
+            unit: what is counted, such as "rounds".
+            note: shown beside it, such as an accuracy.
+        """
 
     @abstractmethod
     def line(self, text: str) -> None:
-        """Show a line that stays."""
+        """Print a line that stays."""
 
     def close(self) -> None:  # noqa: B027 (only a terminal has something to put right)
         """Leave the screen as it should stay."""
@@ -73,7 +81,11 @@ class TerminalDisplay(Display):
 
 
 class NotebookDisplay(Display):
-    """A bar in the output of a notebook's cell, drawn in place."""
+    """A bar in the output of a notebook's cell, drawn in place.
+
+    Args:
+        display: IPython's function of that name.
+    """
 
     def __init__(self, display: Callable[..., Any]) -> None:
         self._place = display({"text/plain": ""}, raw=True, display_id=True)
@@ -90,25 +102,31 @@ class NotebookDisplay(Display):
 
 
 class LogDisplay(Display):
-    """Plain lines, at most one in ten seconds, and those that stay."""
+    """Plain lines, at most one in ten seconds, and those that stay.
+
+    Args:
+        stream: where they are written.
+        clock: gives the time in seconds.
+    """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
-        self._began: float | None = None
-        self._last = clock()
-        self._at_first = 0.0  # what was done when it began
+        self._start: float | None = None  # time of the first update
+        self._done_at_start = 0.0
+        self._last_line = clock()
 
     def update(self, title: str, done: float, total: float, unit: str, note: str) -> None:
         now = self._clock()
-        if self._began is None or done < self._at_first:
-            self._began, self._at_first = now, done
-        if now - self._last < SECONDS or done >= total:
+        if self._start is None or done < self._done_at_start:
+            self._start, self._done_at_start = now, done
+        if now - self._last_line < SECONDS or done >= total:
             return
-        self._last = now
+        self._last_line = now
         left = ""
-        if done > self._at_first:
-            seconds = (now - self._began) * (total - done) / (done - self._at_first)
-            left = f"about {in_words(seconds)} left"
+        progress = done - self._done_at_start
+        if progress > 0:
+            seconds = (now - self._start) * (total - done) / progress
+            left = f"about {format_duration(seconds)} left"
         count = f"{done:,.0f} of {total:,.0f} {unit} in all"
         parts = (title, note, count, left)
         self.line(", ".join(part for part in parts if part))
@@ -122,8 +140,9 @@ def _count(done: float, total: float, unit: str) -> str:
 
 
 def choose_display() -> Display:
-    """Return what suits the place where the program runs."""
-    if (display := _notebook()) is not None:
+    """Return the display for the place where the program runs: notebook, terminal or log."""
+    display = _find_notebook_display()
+    if display is not None:
         return NotebookDisplay(display)
     console = Console(stderr=True)
     if console.is_terminal:
@@ -131,7 +150,7 @@ def choose_display() -> Display:
     return LogDisplay(sys.stderr)
 
 
-def _notebook() -> Callable[..., Any] | None:
+def _find_notebook_display() -> Callable[..., Any] | None:
     """Return IPython's display function if a notebook's kernel runs this program."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
@@ -145,6 +164,9 @@ def _notebook() -> Callable[..., Any] | None:
 class Progress(Watcher):
     """Shows how far something is while it is open.
 
+    Args:
+        display: where; None: chosen by where the program runs.
+
     >>> with Progress(LogDisplay(sys.stdout)) as progress:
     ...     progress.update("reading", 1, 2)
     ...     progress.line("read 2 files")
@@ -152,15 +174,16 @@ class Progress(Watcher):
     """
 
     def __init__(self, display: Display | None = None) -> None:
-        self._given = display
-        self._rounds: dict[int, int] = {}  # of each run, by its identity
-        self._began: dict[int, float] = {}
-        self._total = 0
-        self._last: dict[int, str] = {}  # a run's accuracy in words
+        self._chosen_display = display
+        self._total = 0  # rounds of all runs
+        # Of each run, by its identity:
+        self._rounds: dict[int, int] = {}
+        self._start_times: dict[int, float] = {}
+        self._notes: dict[int, str] = {}  # its last accuracy in words
 
     def __enter__(self) -> Self:
-        self._display = self._given or choose_display()
-        self._before = warnings.showwarning
+        self._display = self._chosen_display or choose_display()
+        self._usual_hook = warnings.showwarning
         warnings.showwarning = WarningLines(self._display.line)
         return self
 
@@ -170,44 +193,44 @@ class Progress(Watcher):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        warnings.showwarning = self._before
+        warnings.showwarning = self._usual_hook
         self._display.close()
 
     def update(self, title: str, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Show that so much of something is done."""
+        """Show how much is done; the arguments are those of ``Display.update``."""
         self._display.update(title, done, total, unit, note)
 
     def line(self, text: str) -> None:
-        """Show a line that stays."""
+        """Print a line that stays."""
         self._display.line(text)
 
-    # What the runner says.
+    # The runner calls these, as it does with every watcher.
     def planned(self, runs: Sequence[PlannedRun]) -> None:
-        self._rounds, self._began, self._last = {}, {}, {}
+        self._rounds, self._start_times, self._notes = {}, {}, {}
         self._total = sum(run.rounds for run in runs)
 
     def resumed(self, run: PlannedRun, rounds: Sequence[RoundRecord]) -> None:
         self._rounds[id(run)] = rounds[-1].round if rounds else 0
 
     def started(self, run: PlannedRun) -> None:
-        self._began[id(run)] = time.monotonic()
+        self._start_times[id(run)] = time.monotonic()
         self._show(run, self._rounds.get(id(run), 0))
 
     def round_done(self, run: PlannedRun, record: RoundRecord) -> None:
         if record.accuracy is not None:
-            self._last[id(run)] = f"accuracy {100 * record.accuracy:.1f} %"
+            self._notes[id(run)] = f"accuracy {100 * record.accuracy:.1f} %"
         self._show(run, record.round)
 
     def finished(self, run: PlannedRun) -> None:
-        rounds = self._rounds.get(id(run), 0)
-        parts = [f"{run.title}: {rounds} of {run.rounds} rounds"]
-        parts += [self._last[id(run)]] if id(run) in self._last else []
-        parts += (
-            [in_words(time.monotonic() - self._began[id(run)])] if id(run) in self._began else []
-        )
+        key = id(run)
+        parts = [f"{run.title}: {self._rounds.get(key, 0)} of {run.rounds} rounds"]
+        if key in self._notes:
+            parts.append(self._notes[key])
+        if key in self._start_times:
+            parts.append(format_duration(time.monotonic() - self._start_times[key]))
         self.line(", ".join(parts))
 
     def _show(self, run: PlannedRun, round: int) -> None:
         self._rounds[id(run)] = round
-        note = self._last.get(id(run), "")
+        note = self._notes.get(id(run), "")
         self.update(run.title, sum(self._rounds.values()), self._total, "rounds", note)

@@ -14,13 +14,14 @@ OUT = typer.Option(
     help="The page; default: report.html in DIR or, of several, A+B.html beside the first.",
 )
 
+# What is written beside the page -> by which ending it is found.
 WRITTEN = {"figures (PNG, SVG, PDF)": ".png", "data": ".csv", "LaTeX": ".tex", "Markdown": ".md"}
 
 
 def report(dirs: list[Path] = DIRS, out: Path | None = OUT) -> int:
-    """Write one self-contained HTML page: headline, curves, comparison, clients, cost, recipe, what
-    figures mean.
+    """Write one self-contained HTML page about one or more result folders.
 
+    It has a headline, curves, the comparison, clients, costs, the recipe, and what numbers mean.
     DIR is a result folder of fedbr run, finished or not. Several make one page, beside the first
     and named after all of them; their own reports stay. Figures (PNG, SVG, PDF), CSV, LaTeX and
     Markdown go into a folder beside the page.
@@ -30,7 +31,7 @@ def report(dirs: list[Path] = DIRS, out: Path | None = OUT) -> int:
     from ..report.write import check_place, default_place, write_page
     from ..util.imports import require
 
-    require("matplotlib", "plotly", extra="report", wanted_by="fedbr report")
+    require("matplotlib", "plotly", extra="report", needed_by="fedbr report")
     page = out or default_place(dirs)
     if out is not None:
         check_place(page)

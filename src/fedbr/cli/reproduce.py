@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from ..util.errors import InputError
 from . import interruptible, leave
 from .run import FRESH, SET, WORKERS
+
+if TYPE_CHECKING:  # torch takes its time
+    from ..run.plan import Experiment
 
 TABLE = typer.Argument("")
 SCALE = typer.Option(
@@ -37,15 +40,14 @@ def reproduce(
     fresh: bool = FRESH,
     list_: bool = LIST,
 ) -> int:
-    """Train one table or figure of the paper and show our figures beside the paper's.
+    """Train one table or figure of the paper and show our values beside the paper's.
 
     TABLE is one of those that --list shows. Started again with the same folder it resumes.
     """
     from ..paper import text
-    from ..paper.outcome import outcome
+    from ..paper.outcome import make_outcome
     from ..paper.scale import parse_seeds, recipes
     from ..paper.table import load
-    from ..run import forecast
     from ..run.engines import WholeRuns
     from ..run.plan import Experiment
     from ..run.processes import Processes
@@ -60,51 +62,70 @@ def reproduce(
         show_paper_tables()
         return 0
     chosen = load(table)
-    require("matplotlib", "plotly", extra="report", wanted_by="fedbr reproduce")
+    require("matplotlib", "plotly", extra="report", needed_by="fedbr reproduce")
     folder = out or Path("runs") / "paper" / f"{table}-{scale}"
     begun = False
     try:
         parts = recipes(chosen, scale, parse_seeds(seeds), set_)
         plan = [Experiment(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
-        _check_folder(folder, [folder / scaled.part.slug for scaled in parts])
+        _check_folder(folder, plan)
         cores = workers or usable_cores()
         with Progress() as watch, Processes(cores) as processes:
             engine = WholeRuns(processes)
             check(plan, engine, fresh)
-            console = plain_console()
-            console.print("\n".join(text.head(chosen, parts)))
+            plain_console().print("\n".join(text.head(chosen, parts)))
             shares = [share_left(experiment, fresh) for experiment in plan]
             begun = min(shares) < 1
             if any(shares):
-                console.print("A few steps of every row are tried, to say how long all will take.")
-                seconds = 0.0
-                for share, experiment in zip(shares, plan, strict=True):
-                    seconds += share * forecast.cpu_seconds(experiment.recipe) if share else 0
-                where = f"{cores} core{'s' if cores > 1 else ''} of this machine"
-                rest = ", for what is left" if begun else ""
-                console.print(f"About {forecast.words(seconds / cores)} on {where}{rest}.\n")
+                _print_forecast(plan, shares, cores)
             begun = True
             results = execute(plan, engine, fresh=fresh, watch=watch)
     except KeyboardInterrupt:
         leave(begun)
     outcomes = []
     for i, (scaled, part) in enumerate(zip(parts, results, strict=True)):
-        outcomes.append(outcome(chosen, i, scaled, part))
+        outcomes.append(make_outcome(chosen, i, scaled, part))
     show_beside(chosen.base, outcomes)
     page = text.write_all(folder, chosen, outcomes)
     print(f"Results: {folder} (table.md, table.csv, table.tex)   Report: {page}")
     return 1 if any(part.diverged for part in results) else 0
 
 
-def _check_folder(folder: Path, parts: Sequence[Path]) -> None:
-    """Refuse a folder that is not empty and holds no table that fedbr made."""
-    if folder.exists() and not folder.is_dir():
+def _print_forecast(plan: Sequence[Experiment], shares: Sequence[float], cores: int) -> None:
+    """Try a few steps, and say how long the rest will take.
+
+    Args:
+        plan: what is trained.
+        shares: of each experiment, the part that is left.
+        cores: that are used.
+    """
+    from ..run import forecast
+    from .tables import plain_console
+
+    console = plain_console()
+    console.print("A few steps of every row are tried, to say how long all will take.")
+    seconds = 0.0
+    for share, experiment in zip(shares, plan, strict=True):
+        if share:
+            seconds += share * forecast.cpu_seconds(experiment.recipe)
+    duration = forecast.format_duration(seconds / cores)
+    where = f"{cores} core{'s' if cores > 1 else ''} of this machine"
+    rest = ", for what is left" if min(shares) < 1 else ""
+    console.print(f"About {duration} on {where}{rest}.\n")
+
+
+def _check_folder(folder: Path, plan: Sequence[Experiment]) -> None:
+    """Refuse a folder that is not empty and holds no table that was created by fedbr."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
         raise InputError(f"--out {folder}: is not a folder")
-    ours = (
-        any((part / "recipe.toml").exists() for part in parts)
-        and not (folder / "recipe.toml").exists()
-    )
-    if folder.exists() and not ours and any(not p.name.startswith(".") for p in folder.iterdir()):
+    if not (folder / "recipe.toml").exists():  # then it would hold a single run
+        for experiment in plan:
+            if experiment.path is not None and (experiment.path / "recipe.toml").exists():
+                return
+    if any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise InputError(
-            f"--out {folder}: is not empty and holds no table that fedbr made; choose another folder"
+            f"--out {folder}: is not empty and holds no table that was created by fedbr; "
+            "choose another folder"
         )

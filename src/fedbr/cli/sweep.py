@@ -37,11 +37,11 @@ def sweep(
 ) -> int:
     """Try a grid of settings, with the same rounds and seeds for every variant.
 
-    Parameters of methods and lr, momentum, weight_decay are tuned: the best value of each variant is
-    chosen on training samples that are held out, never on the test set; then the chosen are trained
-    on all and compared on the test set. Any other key (data.alpha, model.width) gives a comparison
-    for each of its values. Started again with the same folder it resumes: what is finished is not
-    repeated.
+    Parameters of methods and lr, momentum, weight_decay are tuned: the best value of each variant
+    is chosen on training samples that are held out, never on the test set; then the chosen are
+    trained on all and compared on the test set. Any other key (data.alpha, model.width) gives a
+    comparison for each of its values. Started again with the same folder it resumes: what is
+    finished is not repeated.
     """
     from ..recipe.load import load
     from ..run.grid import Grid

@@ -19,7 +19,9 @@ if TYPE_CHECKING:  # torch takes its time, and other commands do without
 def plain_console() -> Console:
     """Return a console that takes text as it is; a file or a pipe has no right edge."""
     console = Console(highlight=False, markup=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, width=400)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, markup=False, width=400)
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
@@ -34,13 +36,13 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 def show(comparison: Comparison) -> None:
     """Print the comparison: what was trained, the table, and in words who is ahead."""
-    from ..report import words
+    from ..report import summary, words
     from ..report.tables import comparison_table
 
     console = plain_console()
-    console.print(words.about(comparison.results))
+    console.print(summary.about(comparison.results))
     console.print(grid(*comparison_table(comparison)))
-    for sentence in words.closing(comparison):
+    for sentence in words.closing_sentences(comparison):
         console.print(sentence)
 
 
@@ -58,10 +60,11 @@ def show_sweep(cases: Sequence[Case]) -> None:
 
 
 def _show_search(console: Console, case: Case) -> None:
-    from ..report.words import number
+    """Print every trial of a search, and which of them were chosen."""
+    from ..report.words import pluralize
 
     train = case.results.recipe.train
-    budget = f"{number(len(train.seeds), 'seed')}, {number(train.rounds, 'round')} each"
+    budget = f"{pluralize(len(train.seeds), 'seed')}, {pluralize(train.rounds, 'round')} each"
     console.print(
         f"Searched on {case.holdout:.0%} of the training samples, held out: mean of the 5 best "
         f"rounds, {budget}; * is chosen"
@@ -85,7 +88,7 @@ def _show_search(console: Console, case: Case) -> None:
 
 
 def show_beside(baseline: str, outcomes: Sequence[Outcome]) -> None:
-    """Print a table of the paper, part by part."""
+    """Print a table of the paper, part by part, with our values beside the paper's."""
     from ..paper import text
 
     console = plain_console()
@@ -98,9 +101,9 @@ def show_beside(baseline: str, outcomes: Sequence[Outcome]) -> None:
 
 
 def show_paper_tables() -> None:
-    """Print what can be reproduced, what it costs and what it needs."""
+    """Print which tables of the paper there are, what each costs and which files it needs."""
     from ..paper.scale import cpu_rounds, default_seeds
-    from ..paper.table import load, names, needs
+    from ..paper.table import list_files, load, names
 
     console = plain_console()
     rows = []
@@ -109,14 +112,14 @@ def show_paper_tables() -> None:
         runs = len(table.rows) * len(table.parts)
         rounds = "/".join(dict.fromkeys(str(count) for count in cpu_rounds(table)))
         cost = f"{runs} runs x {len(default_seeds(table, 'cpu'))} seeds x {rounds} rounds"
-        rows.append([name, table.place, table.title, cost, ", ".join(needs(table))])
+        rows.append([name, table.place, table.title, cost, ", ".join(list_files(table))])
     header = ["name", "place", "what", "cost with --scale cpu", "files (digits without)"]
-    listed = grid(header, rows)
-    for column in listed.columns:
+    table_of_tables = grid(header, rows)
+    for column in table_of_tables.columns:
         column.justify = "left"
-    console.print(listed)
+    console.print(table_of_tables)
     console.print(
         "\n--scale cpu is made to end in under 40 minutes on two cores; --scale paper trains 400 "
-        "to 1,000 rounds of the full models, for which one wants a GPU. Both say how long they "
-        "will take before they start."
+        "to 1,000 rounds of the full models, which takes a GPU. Both say how long they will take "
+        "before they start."
     )

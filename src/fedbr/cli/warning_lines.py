@@ -8,11 +8,20 @@ from typing import Any
 
 
 class WarningLines:
-    """Shows the package's warnings as lines, each of them once; others go their usual way."""
+    """Shows the package's warnings as lines, each of them once; others go their usual way.
+
+    Args:
+        line: prints a line.
+
+    >>> show = WarningLines(print)
+    >>> for _ in range(2):
+    ...     show("no test samples", RuntimeWarning)
+    fedbr: no test samples
+    """
 
     def __init__(self, line: Callable[[str], None]) -> None:
         self._line = line
-        self._said: set[str] = set()
+        self._shown: set[str] = set()
         self._usual = warnings.showwarning
 
     def __call__(
@@ -20,6 +29,6 @@ class WarningLines:
     ) -> None:
         if category is not RuntimeWarning:
             self._usual(message, category, *place, **more)
-        elif str(message) not in self._said:
-            self._said.add(str(message))
+        elif str(message) not in self._shown:
+            self._shown.add(str(message))
             self._line(f"fedbr: {message}")

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from ..util.tables import Json
 from .evaluation import TestPlan
 from .records import ClassCounts, Split
 from .samples import Samples
@@ -15,7 +16,7 @@ from .samples import Samples
 
 @dataclass(frozen=True)
 class Census:
-    """The clients of a federation in figures: all that a server may have to know."""
+    """The clients of a federation in numbers: all that a server may have to know."""
 
     shape: tuple[int, ...]  # of one sample
     num_classes: int
@@ -28,6 +29,7 @@ class Census:
 
     @property
     def num_clients(self) -> int:
+        """How many clients there are."""
         return len(self.label_mix)
 
     @property
@@ -37,10 +39,11 @@ class Census:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes, if they are known."""
         return self.classes.names
 
     @property
-    def seen_as(self) -> dict[str, Any]:
+    def seen_as(self) -> Json:
         """What a trained model must know to be used, as it is written beside its weights."""
         names = self.class_names
         return {
@@ -55,7 +58,9 @@ class Clients(Protocol):
     """The clients of a run, wherever their samples are."""
 
     @property
-    def census(self) -> Census: ...
+    def census(self) -> Census:
+        """What is known of them without their samples."""
+        ...
 
     @property
     def content(self) -> str:
@@ -70,6 +75,9 @@ class Clients(Protocol):
     def test_plan(self, evaluate_samples: int | None, seed: int) -> TestPlan:
         """Say what models are tested on.
 
-        evaluate_samples: about how many of each set in the rounds before the last; None: all.
+        Args:
+            evaluate_samples: about how many samples of each set are tested in the rounds before the
+                last; None: all.
+            seed: the random seed of the run.
         """
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -9,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..util.errors import RunError, at_its_place
+from ..util.errors import RunError, locate_errors
 from .broadcast import Broadcast
-from .device import default, moved
+from .device import default_device, to_device
 from .fast import Block
 from .hooks import Methods
 from .method import Batch, ClientContext
@@ -49,27 +50,47 @@ def local_steps(
 def handle(
     setup: Setup, data: TrainData, broadcast: Broadcast, states: Sequence[Payload]
 ) -> list[tuple[Reply, Payload]]:
-    """Let the clients of one block answer; return each client's reply and new state."""
+    """Let the clients of one block answer.
+
+    Args:
+        setup: what does not change in the run.
+        data: where the clients' samples are.
+        broadcast: what the server sent, for the clients of the block only.
+        states: what each of them remembers.
+
+    Returns:
+        Each client's reply and new state.
+    """
     clients, round = broadcast.clients, broadcast.round
     if broadcast.kind == "contribute":
-        with at_its_place():  # no state changes
+        with locate_errors():  # no state changes
             return [(contribute(setup, data, client, round), {}) for client in clients]
     spec = setup.spec
     layers = layer_streams(spec.seed, round, clients, spec.device)
-    with at_its_place(), layers, default(spec.device):
+    with locate_errors(), layers, default_device(spec.device):
         return _train(setup, data, broadcast, states)
 
 
 def new_state(setup: Setup) -> Payload:
     """Return the state of a client that never trained."""
-    return {m.name: state for m in setup.methods if (state := m.init_client(setup.model))}
+    states = {method.name: method.init_client(setup.model) for method in setup.methods}
+    return {name: state for name, state in states.items() if state}
 
 
 def blocks(states: Sequence[Payload], size: int) -> list[list[int]]:
-    """Group clients (by position) that can train together: those with the same kind of state.
+    """Group clients that can train together: those whose states have the same keys and shapes.
 
-    Groups have at most ``size`` clients and differ by one at most: a client left over would cost
-    more than its share.
+    Groups differ by one client at most: a client left over would cost more than its share.
+
+    >>> blocks([{}] * 5, size=3)
+    [[0, 1], [2, 3, 4]]
+
+    Args:
+        states: what each client remembers.
+        size: clients of a group at most.
+
+    Returns:
+        The positions of the clients of each group.
     """
     alike: dict[object, list[int]] = {}
     for i, state in enumerate(states):
@@ -81,20 +102,22 @@ def blocks(states: Sequence[Payload], size: int) -> list[list[int]]:
         alike.setdefault(tuple(sorted(schema)), []).append(i)
     groups = []
     for members in alike.values():
-        count = -(-len(members) // size)
+        count = math.ceil(len(members) / size)
         ends = [i * len(members) // count for i in range(count + 1)]
         groups += [members[start:end] for start, end in pairwise(ends)]
     return groups
 
 
 def contribute(setup: Setup, data: TrainData, client: int, round: int) -> Reply:
+    """Return what methods reveal of a client to the server before it trains."""
     spec = setup.spec
     x, y = data.of(client, spec.dtype)
     payload = {}
     for method in setup.methods:
         if method.asks_clients and method.shares_in(round):
             rng = stream(spec.seed, method.name, "contribute", round, client)
-            if section := method.contribute(x, y, spec, rng):
+            section = method.contribute(x, y, spec, rng)
+            if section:
                 payload[method.name] = section
     return Reply(client, len(x), payload)
 
@@ -102,25 +125,53 @@ def contribute(setup: Setup, data: TrainData, client: int, round: int) -> Reply:
 def _train(
     setup: Setup, data: TrainData, broadcast: Broadcast, states: Sequence[Payload]
 ) -> list[tuple[Reply, Payload]]:
-    spec, clients = setup.spec, broadcast.clients
+    """Train the clients of a block: what comes before ``local_steps``, and what follows."""
+    clients = broadcast.clients
+    methods, optimizer = _set_up(setup, data, broadcast, states)
+    block = methods.block
+    with block.precision():
+        methods.begin()
+    batches = _batches(data, clients, broadcast.round, setup.spec)
+    losses = list(local_steps(block, methods, optimizer, batches))
+    uploads = methods.finish()
+    if not setup.alone:
+        uploads["model"] = methods.on_upload()
+    memory = _memory(methods, states[0])
+    methods.leave()
+    # Nobody else will see the weights of those who train alone.
+    metrics = _summary(losses, block.snapshot() if setup.alone else {})
+    uploads_by_client = _split(uploads, len(clients))
+    memory_by_client = _split(memory, len(clients))
+    answers = []
+    for i, client in enumerate(clients):
+        payload = to_device(uploads_by_client[i], CPU)
+        reply = Reply(client, len(data.parts[client]), payload, metrics[i])
+        answers.append((reply, to_device(_copy(memory_by_client[i]), CPU)))
+    return answers
+
+
+def _set_up(
+    setup: Setup, data: TrainData, broadcast: Broadcast, states: Sequence[Payload]
+) -> tuple[Methods, Optimizer]:
+    """Return the methods, each with its view of the block, and the optimiser of the model."""
+    spec, clients, round = setup.spec, broadcast.clients, broadcast.round
     received = _start(setup, broadcast)
-    states = [moved(state, spec.device) for state in states]
-    block = Block(
-        setup.model, received["model"], len(clients), len(spec.shape), spec.joint, spec.amp
-    )
+    shared = to_device(broadcast.shared, spec.device)
+    states = [to_device(state, spec.device) for state in states]
+    dims = len(spec.shape)
+    block = Block(setup.model, received["model"], len(clients), dims, spec.joint, spec.amp)
+    methods = Methods(block)
     optimizers = {
         group: OPTIMIZERS[spec.optimizer](list(params.values()), spec)
         for group, params in block.groups.items()
     }
-    methods = Methods(block)
 
     def descend(loss: Tensor, group: str = "model") -> None:
         gradient = block.gradient(loss, group)
         optimizers[group].step(methods.on_grad(gradient) if group == "model" else gradient)
 
-    shared = moved(broadcast.shared, spec.device)
     for method in setup.methods:
-        name, round = method.name, broadcast.round
+        name = method.name
         ctx = ClientContext(
             clients=torch.tensor(clients),
             round=round,
@@ -135,32 +186,15 @@ def _train(
             shared=shared.get(SHARED + name, {}),
         )
         methods.add(method, ctx)
-    with block.precision():
-        methods.begin()
-    batches = _batches(data, clients, broadcast.round, spec)
-    losses = list(local_steps(block, methods, optimizers["model"], batches))
-    uploads = methods.finish()
-    if not setup.alone:
-        uploads["model"] = methods.on_upload()
-    memory = _memory(methods, states[0])
-    methods.leave()
-    # Nobody else will see the weights of those who train alone.
-    metrics = _summary(losses, block.snapshot() if setup.alone else {})
-    parts = {name: _split(section) for name, section in uploads.items()}
-    kept = {name: _split(section) for name, section in memory.items()}
-    answers = []
-    for i, client in enumerate(clients):
-        payload = moved({name: part[i] for name, part in parts.items()}, CPU)
-        reply = Reply(client, len(data.parts[client]), payload, metrics[i])
-        own = {name: {k: v.clone() for k, v in part[i].items()} for name, part in kept.items()}
-        answers.append((reply, moved(own, CPU)))
-    return answers
+    return methods, optimizers["model"]
 
 
 def _start(setup: Setup, broadcast: Broadcast) -> Payload:
     """Return what the server sent; whoever trains alone begins with the initial weights."""
-    own = {"model": setup.model.weights()} if setup.alone else {}
-    return moved(broadcast.payload | own, setup.spec.device)
+    payload = broadcast.payload
+    if setup.alone:
+        payload = payload | {"model": setup.model.weights()}
+    return to_device(payload, setup.spec.device)
 
 
 def _memory(methods: Methods, before: Payload) -> Payload:
@@ -184,31 +218,54 @@ def _batches(data: TrainData, clients: Sequence[int], round: int, spec: Spec) ->
         moves = data.moves([stream(spec.seed, "augment", round, c) for c in clients], shape)
     index = index.transpose(0, 1).contiguous()  # what a step needs lies together
     for step in range(spec.local_steps):
-        how = None if moves is None else moves[:, step]
-        yield Batch(*data.see(index[step], spec.dtype, how), step)
+        x, y = data.see(index[step], spec.dtype, None if moves is None else moves[:, step])
+        yield Batch(x, y, step)
 
 
 def _summary(losses: Sequence[Losses], weights: State) -> list[dict[str, float]]:
-    """One dictionary per client; the only look at values, so that no step has to wait for one."""
-    # [steps, C]
-    cross_entropy, whole = (torch.stack(column) for column in zip(*losses, strict=True))
+    """Return the metrics of each client.
+
+    Only here values are looked at, so that no step has to wait for a device.
+
+    Args:
+        losses: of every step.
+        weights: to look for values that are not finite, [C, ...].
+    """
+    cross_entropy = torch.stack([step.cross_entropy for step in losses])  # [steps, C]
+    whole = torch.stack([step.whole for step in losses])
     bad = ~whole.isfinite()
-    first = torch.where(bad.any(0), bad.int().argmax(0), -1)
+    first_bad = torch.where(bad.any(0), bad.int().argmax(0), -1)
+    means = cross_entropy.mean(0).tolist()
     summary = [
         {"loss": loss, "bad_step": float(step)}
-        for loss, step in zip(cross_entropy.mean(0).tolist(), first.tolist(), strict=True)
+        for loss, step in zip(means, first_bad.tolist(), strict=True)
     ]
-    for v in weights.values():
-        for i in torch.nonzero(~v.isfinite().reshape(len(v), -1).all(dim=1)).flatten().tolist():
-            summary[i]["bad_weights"] = 1.0
+    for value in weights.values():
+        bad = ~value.isfinite().reshape(len(value), -1).all(dim=1)
+        for client in torch.nonzero(bad).flatten().tolist():
+            summary[client]["bad_weights"] = 1.0
     return summary
 
 
 def _join(states: Sequence[State]) -> State:
     """Give what every client remembers a client axis."""
-    return {k: torch.stack([s[k] for s in states]) for k in states[0]}
+    return {key: torch.stack([state[key] for state in states]) for key in states[0]}
 
 
-def _split(state: State) -> list[State]:
-    size = len(next(iter(state.values())))
-    return [{k: v[i] for k, v in state.items()} for i in range(size)]
+def _split(payload: Payload, clients: int) -> list[Payload]:
+    """Give each client its own part of what has a client axis."""
+    parts: list[Payload] = []
+    for i in range(clients):
+        part = {}
+        for section, state in payload.items():
+            part[section] = {key: value[i] for key, value in state.items()}
+        parts.append(part)
+    return parts
+
+
+def _copy(payload: Payload) -> Payload:
+    """Return tensors that keep no larger ones alive."""
+    return {
+        section: {key: value.clone() for key, value in state.items()}
+        for section, state in payload.items()
+    }

@@ -1,4 +1,7 @@
-"""Testing models: what they are tested on, cut into pieces, and counts that only have to be added."""
+"""How models are tested: on what, cut into which pieces, and what is counted of their answers.
+
+Counts of pieces only have to be added, whoever made them.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,8 @@ class Exam(NamedTuple):
     tallies: tuple[str, ...]
 
 
-Answers = Mapping[
-    Piece, Tensor
-]  # the counts of each piece; one that nobody could answer is missing
+# The counts of each piece; one that nobody could answer is missing.
+Answers = Mapping[Piece, Tensor]
 
 
 class Tally(ABC):
@@ -52,7 +54,12 @@ class Tally(ABC):
     def count(self, truth: Tensor, logits: Tensor) -> Tensor:
         """Count the answers of one batch.
 
-        truth: classes, [n]. logits: [n, classes]. Returns whole numbers or float64, [size].
+        Args:
+            truth: the true classes, [n].
+            logits: what the model gave, [n, classes].
+
+        Returns:
+            Whole numbers or float64, [size].
         """
 
 
@@ -130,19 +137,19 @@ class TestPlan:
 
     sets: Sequence[TestSet]
     order: Sequence[int]  # the tests as they are averaged; several may be of one set
-    shares: Sequence[Mapping[int, float]] | None = (
-        None  # client -> test -> share; None: one for all
-    )
+    # For each client the share of each test; None: all clients are tested on the same.
+    shares: Sequence[Mapping[int, float]] | None = None
     tallies: Mapping[str, Tally] = field(default_factory=lambda: TALLIES)
 
     @classmethod
-    def nothing(cls) -> TestPlan:
-        """Return the plan of somebody who never tests."""
+    def empty(cls) -> TestPlan:
+        """Return a plan for runs in which nothing is tested."""
         return cls((), ())
 
     def with_tallies(self, tallies: Iterable[Tally]) -> TestPlan:
         """Return a plan by which other things can be counted too."""
-        return replace(self, tallies={**self.tallies, **{t.name: t for t in tallies}})
+        added = {tally.name: tally for tally in tallies}
+        return replace(self, tallies={**self.tallies, **added})
 
     def to(self, device: torch.device) -> TestPlan:
         """Return the plan with its samples on a device."""
@@ -150,32 +157,45 @@ class TestPlan:
 
     def size(self, test: int, quick: bool = False) -> int:
         """Return how many samples a set has, or its quick part."""
-        part = self.sets[test].part
-        return self.sets[test].size if part is None or not quick else len(part)
+        test_set = self.sets[test]
+        if quick and test_set.part is not None:
+            return len(test_set.part)
+        return test_set.size
 
     def samples(self, test: int, quick: bool = False) -> Samples:
-        """Return the samples of a set, or of its quick part."""
-        chosen = self.sets[test]
-        samples = chosen.part if quick and chosen.part is not None else chosen.samples
-        if samples is None:
+        """Return the samples of a set, or of its quick part.
+
+        Raises:
+            LookupError: they are somewhere else.
+        """
+        test_set = self.sets[test]
+        if quick and test_set.part is not None:
+            return test_set.part
+        if test_set.samples is None:
             raise LookupError(f"the samples of test set {test} are not here")
-        return samples
+        return test_set.samples
 
     def pieces(self, tests: Iterable[int], quick: bool = False) -> list[Piece]:
         """Cut test sets into batches."""
-        cut = []
+        pieces = []
         for test in tests:
             size = self.size(test, quick)
             for start in range(0, size, BATCH):
-                cut.append(Piece(test, start, min(start + BATCH, size), quick))
-        return cut
+                pieces.append(Piece(test, start, min(start + BATCH, size), quick))
+        return pieces
 
 
 def answer(model: FedModel, plan: TestPlan, exam: Exam, dtype: torch.dtype) -> Answers:
     """Let a model answer, and count.
 
-    model: takes over the exam's weights. Returns for each piece the counts of all tallies of the
-    exam, one behind the other.
+    Args:
+        model: the architecture, which takes over the exam's weights.
+        plan: where the samples are.
+        exam: the weights, the pieces, and what to count.
+        dtype: in which the model computes.
+
+    Returns:
+        For each piece the counts of all tallies of the exam, one after the other.
     """
     model.set_weights(exam.model)
     tallies = [plan.tallies[name] for name in exam.tallies]
@@ -188,8 +208,7 @@ def answer(model: FedModel, plan: TestPlan, exam: Exam, dtype: torch.dtype) -> A
             part = slice(piece.start, piece.stop)
             logits = model(samples.see(part, dtype)).logits
             truth = samples.y[part]
-            rows = [tally.count(truth, logits).double() for tally in tallies]
-            counts.append(torch.cat(rows))
+            counts.append(torch.cat([tally.count(truth, logits).double() for tally in tallies]))
     model.train(was_training)
     if not counts:
         return {}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..util.errors import RunError
 from .fast import Block, Outputs
-from .method import Batch, ClientContext, Method, grad
+from .method import Batch, ClientContext, Method, grad, overrides
 from .optim import Gradient
 from .wire import State
 
@@ -16,7 +16,11 @@ Pair = tuple[Method, ClientContext]
 
 
 class Methods:
-    """Every hook of the methods, in the listed order, each with its own view of the block."""
+    """The methods of a run, each with its own context; every hook is called in the listed order.
+
+    Args:
+        block: the models of the clients that train.
+    """
 
     def __init__(self, block: Block) -> None:
         self.block = block
@@ -28,27 +32,37 @@ class Methods:
         """Let one more method act, after those before it."""
         pair = method, ctx
         self.pairs.append(pair)
-        if _overrides(method, "loss") or _overrides(method, "probe"):
+        if overrides(method, "loss") or overrides(method, "probe"):
             self._adding.append(pair)
         if method.edits:
             self._editing.append(pair)
 
     def leave(self) -> None:
-        """Forget the contexts, whose ``descend`` leads back here: they would outlive the round."""
+        """Forget the contexts.
+
+        Their ``descend`` refers to this object: without this they would live until the garbage
+        collector comes.
+        """
         for pairs in (self.pairs, self._adding, self._editing):
             pairs.clear()
 
     def begin(self) -> None:
+        """Prepare all methods.
+
+        Raises:
+            RunError: a method has put a PyTorch hook on a weight, which would not be called.
+        """
         for method, ctx in self.pairs:
             method.begin(ctx)
             for weights in self.block.groups.values():
-                if any(p._backward_hooks for p in weights.values()):
+                if any(weight._backward_hooks for weight in weights.values()):
                     raise RunError(
-                        f"{method.name}: a hook on a weight may not be called; gradients are edited "
-                        "in on_grad"
+                        f"{method.name}: a hook on a weight may not be called; gradients are "
+                        "edited in on_grad"
                     )
 
     def on_batch(self, batch: Batch) -> Batch:
+        """Return the batch to train on."""
         for method, ctx in self.pairs:
             batch = method.on_batch(ctx, batch)
             if not isinstance(batch, Batch):
@@ -59,27 +73,32 @@ class Methods:
         return batch
 
     def adding(self, step: int) -> Terms:
-        """Return those who may add to the loss in a step."""
+        """Return the methods that may add to the loss in a step."""
         return Terms([pair for pair in self._adding if not pair[0].rests(step)])
 
     def on_grad(self, gradient: Gradient) -> Gradient:
-        """Let methods edit the gradient of the model's weights; if none does, it stays as it is."""
+        """Let methods edit the gradient of the model's weights.
+
+        If no method does, the gradient is returned as it is, and need not be written down.
+        """
         if not self._editing:
             return gradient
         params = self.block.groups["model"]
-        for p, value in zip(params.values(), gradient.tensors(), strict=True):
-            p.grad = value
+        weights = list(params.values())
+        for weight, value in zip(weights, gradient.tensors(), strict=True):
+            weight.grad = value
         for method, ctx in self._editing:
             method.on_grad(ctx, params)
-        return Gradient(list(params.values()), [grad(p) for p in params.values()])
+        return Gradient(weights, [grad(weight) for weight in weights])
 
     def finish(self) -> dict[str, State]:
         """Return what each method uploads beside the weights."""
-        return {m.name: section for m, ctx in self.pairs if (section := m.finish(ctx))}
+        sections = {method.name: method.finish(ctx) for method, ctx in self.pairs}
+        return {name: section for name, section in sections.items() if section}
 
     def on_upload(self) -> State:
         """Return the weights that leave; where no method edits them, as they are to the bit."""
-        editors = [(m, ctx) for m, ctx in self.pairs if _overrides(m, "on_upload")]
+        editors = [pair for pair in self.pairs if overrides(pair[0], "on_upload")]
         if not editors:
             return self.block.snapshot()
         update = self.block.update()
@@ -101,6 +120,7 @@ class Terms:
         self.probing: list[ClientContext] = []
 
     def __bool__(self) -> bool:
+        """Say whether any method may add to the loss."""
         return bool(self.pairs)
 
     def probes(self, batch: Batch) -> list[Tensor]:
@@ -108,13 +128,20 @@ class Terms:
         probes = []
         for method, ctx in self.pairs:
             ctx.probed = None
-            if (probe := method.probe(ctx, batch)) is not None:
+            probe = method.probe(ctx, batch)
+            if probe is not None:
                 probes.append(probe)
                 self.probing.append(ctx)
         return probes
 
     def add(self, cross_entropy: Tensor, batch: Batch, outputs: Outputs) -> Tensor:
-        """Return the whole loss: [C]."""
+        """Return the whole loss: [C].
+
+        Args:
+            cross_entropy: of the batch, [C].
+            batch: what the clients train on.
+            outputs: what the models make of it, and of ``probes``.
+        """
         loss = cross_entropy
         for ctx, output in zip(self.probing, outputs.probed, strict=True):
             ctx.probed = output
@@ -127,15 +154,13 @@ class Terms:
         return loss
 
 
-def _overrides(method: Method, hook: str) -> bool:
-    return getattr(type(method), hook) is not getattr(Method, hook)
-
-
 def _check_term(method: Method, term: object, loss: Tensor) -> None:
     if isinstance(term, Tensor) and term.shape == loss.shape:
         return
-    got = f"shape {list(term.shape)}" if isinstance(term, Tensor) else type(term).__name__
-    raise RunError(f"{method.name}.loss must return one value per client, [{len(loss)}], not {got}")
+    returned = f"shape {list(term.shape)}" if isinstance(term, Tensor) else type(term).__name__
+    raise RunError(
+        f"{method.name}.loss must return one value per client, [{len(loss)}], not {returned}"
+    )
 
 
 def _shapes(update: State) -> dict[str, tuple[int, ...]]:

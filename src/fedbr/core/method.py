@@ -13,8 +13,8 @@ In the order of a round:
 - client: ``init_client``, ``begin``; in each step ``on_batch``, ``probe``, ``loss``, ``on_grad``;
   then ``finish``, what a method itself sends and remembers, and ``on_upload``, what becomes of the
   weights before they leave: the place of clipping, noise and compression
-- server: ``weigh`` chooses the weights of the average, or ``combine`` makes another average, such as
-  a median; ``update_server`` follows
+- server: ``weigh`` chooses the weights of the average, or ``combine`` makes another average, such
+  as a median; ``update_server`` follows
 - when models are tested: ``personal``
 
 A method whose settings make it do nothing says so by ``neutral``, and is left out.
@@ -22,11 +22,6 @@ A method whose settings make it do nothing says so by ``neutral``, and is left o
 
 from __future__ import annotations
 
-import ast
-import difflib
-import inspect
-import re
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -36,7 +31,6 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
-from ..util.errors import InputError
 from ..util.validation import explain
 from .losses import cosine as cosine
 from .losses import soft_cross_entropy as soft_cross_entropy
@@ -49,16 +43,22 @@ Sharing = Literal["never", "once", "round"]
 
 @dataclass(frozen=True)
 class Batch:
+    """What the clients of a block train on in one local step."""
+
     x: Tensor  # [C, B, ...]
     y: Tensor  # [C, B, K], soft labels: mixed and one-hot targets are the same thing
-    step: int
+    step: int  # 0 is the first of the round
 
 
 @dataclass
 class ClientContext:
-    """All that a method may see on the clients of a block during one round."""
+    """All that a method may see on the clients of a block during one round.
 
-    clients: Tensor  # [C], who trains
+    C clients train together; a method has a context of its own, with its own memory and its own
+    random numbers.
+    """
+
+    clients: Tensor  # [C], the clients that train
     round: int
     spec: Spec
     model: ClientModels
@@ -67,21 +67,28 @@ class ClientContext:
     descend: Callable[..., None]  # descend(loss [C], group): the only place where weights change
     sampler: Callable[[Sequence[np.random.Generator], tuple[int, ...]], tuple[Tensor, Tensor]]
     state: State = field(default_factory=dict)  # this method's memory, [C, ...]
-    received: State = field(default_factory=dict)  # this method's section of the task
+    received: State = field(default_factory=dict)  # what this method's ``broadcast`` returned
     shared: State = field(default_factory=dict)  # what this method's ``share`` made
     scratch: dict[str, Tensor] = field(default_factory=dict)  # forgotten at the end of the round
     probed: Output | None = None  # the model's output on what ``probe`` returned in this step
 
     def draw(self, f: Callable[[np.random.Generator], Any]) -> Tensor:
-        """Let every client draw from its own stream: [C, ...]."""
-        return torch.from_numpy(np.stack([f(r) for r in self.rngs])).to(
-            self.spec.device, non_blocking=True
-        )
+        """Let every client draw from its own stream: [C, ...].
+
+        Args:
+            f: draws for one client, such as ``lambda rng: rng.normal(size=3)``.
+        """
+        values = np.stack([f(rng) for rng in self.rngs])
+        return torch.from_numpy(values).to(self.spec.device, non_blocking=True)
 
     def local_samples(self, *shape: int) -> tuple[Tensor, Tensor]:
-        """Let every client draw some of its own training samples.
+        """Let every client draw some of its own training samples, with replacement.
 
-        Returns x [C, *shape, ...] and y [C, *shape, K].
+        Args:
+            shape: how many, as one dimension or several.
+
+        Returns:
+            The samples, [C, *shape, ...], and their one-hot labels, [C, *shape, K].
         """
         return self.sampler(self.rngs, shape)
 
@@ -102,8 +109,27 @@ class Method(BaseModel):
     """A federated algorithm as a set of hooks.
 
     An instance holds hyper-parameters only: the fields of the class, checked when it is made.
-    Whatever must be remembered lives in the ``State`` dictionaries that the runtime keeps, ships,
-    counts and checkpoints.
+    Whatever must be remembered lives in the ``State`` dictionaries that the runtime keeps, sends,
+    counts and writes to checkpoints.
+
+    Example: a method that keeps features small. ``loss`` returns one value per client, so it
+    averages over the batch and the features.
+
+        >>> class SmallFeatures(Method):
+        ...     name = "small-features"
+        ...     weight: float = 0.1
+        ...
+        ...     def loss(self, ctx, batch, out):
+        ...         return self.weight * out.features.square().mean(dim=(1, 2))
+        >>> method = SmallFeatures(weight=0.5)
+        >>> out = Output(features=torch.full((2, 8, 3), 2.0), logits=torch.zeros(2, 8, 10))
+        >>> method.loss(None, None, out)
+        tensor([2., 2.])
+
+    Attributes:
+        name: how recipes and folders name the method.
+        paper: where it was published.
+        alone: whether clients train without a server: nothing is sent and nothing averaged.
     """
 
     model_config = ConfigDict(
@@ -112,7 +138,6 @@ class Method(BaseModel):
 
     name: ClassVar[str]
     paper: ClassVar[str] = ""
-    # True: clients train without a server, nothing is sent and nothing averaged.
     alone: ClassVar[bool] = False
 
     if not TYPE_CHECKING:  # type checkers know the fields of each method better
@@ -121,30 +146,34 @@ class Method(BaseModel):
             try:
                 super().__init__(**values)
             except ValidationError as error:
-                raise explain(
-                    type(self), error, getattr(self, "name", type(self).__name__)
-                ) from None
+                name = getattr(self, "name", type(self).__name__)
+                raise explain(type(self), error, name) from None
 
         def __setattr__(self, name: str, value: Any) -> None:
             if name.startswith("_"):
                 super().__setattr__(name, value)
                 return
             raise AttributeError(
-                f"{type(self).__name__}.{name} cannot be set: a method holds hyper-parameters only; "
-                "what is needed later in the round goes into ctx.scratch, what a client remembers "
-                "into ctx.state (see init_client)"
+                f"{type(self).__name__}.{name} cannot be set: a method holds hyper-parameters "
+                "only; what is needed later in the round goes into ctx.scratch, what a client "
+                "remembers into ctx.state (see init_client)"
             )
 
     @property
     def neutral(self) -> bool:
-        """Say whether these settings make the method do nothing: then it is left out of the run."""
+        """Say whether these settings make the method do nothing: it is left out of the run."""
         return False
 
     # Before training, or before a round. No client axis.
     def check(self, spec: Spec, sizes: Sequence[int]) -> None:
-        """Refuse, with an InputError, clients that the method cannot train.
+        """Refuse clients that the method cannot train.
 
-        sizes: how many distinct samples each of them has.
+        Args:
+            spec: the facts of the run.
+            sizes: how many distinct samples each client has.
+
+        Raises:
+            InputError: the method cannot train them; the message says why.
         """
 
     def rebuild(self, model: FedModel, spec: Spec) -> FedModel:
@@ -152,32 +181,50 @@ class Method(BaseModel):
         return model
 
     def extra_module(self, model: FedModel, spec: Spec) -> nn.Module | None:
-        """Return a trainable module to federate along with the model; only this method trains it."""
+        """Return a module to federate along with the model; only this method trains it.
+
+        Its weights are the group of this method's name in ``ctx.model.groups``.
+        """
         return None
 
     @property
     def sharing(self) -> Sharing:
         """Say when ``share`` makes data for all clients."""
-        return "never" if type(self).share is Method.share else "once"
+        return "once" if overrides(self, "share") else "never"
 
     def shares_in(self, round: int) -> bool:
-        """Say whether ``share`` is due; round 0 is before training, when all clients are asked."""
+        """Say whether ``share`` is called in a round.
+
+        Round 0 is before training, when all clients are asked.
+        """
         return self.sharing == ("once" if round == 0 else "round")
 
     @property
     def asks_clients(self) -> bool:
         """Say whether ``share`` wants the clients' contributions."""
-        return type(self).contribute is not Method.contribute
+        return overrides(self, "contribute")
 
     def contribute(self, x: Tensor, y: Tensor, spec: Spec, rng: np.random.Generator) -> State:
-        """Client: what it reveals to ``share``.
+        """Return what one client reveals to ``share``.
 
-        With ``finish`` and the weights, all that it ever reveals.
+        Together with ``finish`` and the weights, this is all that a client ever reveals.
+
+        Args:
+            x: its samples, as the model sees them.
+            y: their classes.
+            spec: the facts of the run.
+            rng: draws for this client and this method only.
         """
         return {}
 
     def share(self, contributions: Sequence[State], spec: Spec, rng: np.random.Generator) -> State:
-        """Server: what every client receives."""
+        """Return what every client receives, on the server.
+
+        Args:
+            contributions: what ``contribute`` returned, of the clients that revealed something.
+            spec: the facts of the run.
+            rng: draws for this method only.
+        """
         return {}
 
     # Each round, on the server. No client axis.
@@ -190,15 +237,40 @@ class Method(BaseModel):
         return {}
 
     def weigh(self, state: State, replies: Sequence[Reply]) -> Tensor | None:
-        """Return the aggregation weights, one per reply; None leaves the choice to the server."""
+        """Return the weights of the replies in the average; None leaves the choice to the server.
+
+        Args:
+            state: the server's memory.
+            replies: of all clients of the round.
+        """
         return None
 
     def combine(self, replies: Sequence[Reply], weights: Sequence[float]) -> State | None:
         """Return another average of the clients' models, ``reply.payload["model"]``.
 
-        replies: of all clients of the round. weights: theirs in the usual average; they sum to 1.
-        Returns what it combines in its own way, in the shapes of the model; the rest is averaged.
-        None leaves all of it to the server.
+        Example: the median of every weight.
+
+            >>> class Median(Method):
+            ...     name = "median"
+            ...
+            ...     def combine(self, replies, weights):
+            ...         models = [reply.payload["model"] for reply in replies]
+            ...         return {
+            ...             key: torch.stack([model[key] for model in models]).median(dim=0).values
+            ...             for key in models[0]
+            ...         }
+            >>> values = torch.tensor([1.0, 2.0, 9.0])
+            >>> replies = [Reply(c, 10, {"model": {"bias": v}}) for c, v in enumerate(values)]
+            >>> Median().combine(replies, [1 / 3] * 3)
+            {'bias': tensor(2.)}
+
+        Args:
+            replies: of all clients of the round.
+            weights: of the replies in the usual average; they sum to 1.
+
+        Returns:
+            What the method combines in its own way, in the shapes of the model. The rest is
+            averaged. None leaves all of it to the server.
         """
         return None
 
@@ -207,9 +279,9 @@ class Method(BaseModel):
 
     # Each round, on C clients.
     def init_client(self, model: FedModel) -> State:
-        """Return the memory of one client that never trained, with all the keys it will ever have.
+        """Return the memory of one client that never trained, without a client axis.
 
-        No client axis.
+        It must have all the keys that the client will ever remember.
         """
         return {}
 
@@ -239,7 +311,7 @@ class Method(BaseModel):
         return None
 
     def rests(self, step: int) -> bool:
-        """Say whether ``probe`` and ``loss`` would do nothing in a step: then they are not called."""
+        """Say whether ``probe`` and ``loss`` do nothing in a step, so that they are not called."""
         return False
 
     @property
@@ -248,12 +320,14 @@ class Method(BaseModel):
 
         If no method edits the gradient, it need not be written down.
         """
-        return type(self).on_grad is not Method.on_grad
+        return overrides(self, "on_grad")
 
     def on_grad(self, ctx: ClientContext, params: State) -> None:
         """Edit ``p.grad`` in place, before the optimiser step.
 
-        params: the model's own weights, [C, ...], without the modules that methods add.
+        Args:
+            ctx: the clients; the weights of the start are in ``ctx.global_params``.
+            params: the model's own weights, [C, ...], without the modules that methods add.
         """
 
     def finish(self, ctx: ClientContext) -> State:
@@ -263,11 +337,33 @@ class Method(BaseModel):
     def on_upload(self, ctx: ClientContext, update: State) -> State:
         """Return what leaves in place of the clients' updates: clipped, noised, compressed.
 
-        update: how far each client has come from the global model, [C, ...]: all of its floats,
-        with the modules that methods add and statistics. Keys and shapes must stay. The clients'
-        own memory keeps what they have trained.
+        The clients' own memory keeps what they have trained.
+
+        Example: limit how far any weight moves.
+
+            >>> class Limit(Method):
+            ...     name = "limit"
+            ...     most: float = 0.1
+            ...
+            ...     def on_upload(self, ctx, update):
+            ...         return {k: v.clamp(-self.most, self.most) for k, v in update.items()}
+            >>> Limit(most=0.5).on_upload(None, {"bias": torch.tensor([[0.25, -3.0]])})
+            {'bias': tensor([[ 0.2500, -0.5000]])}
+
+        Args:
+            ctx: the clients.
+            update: how far each client has come from the global model, [C, ...]: all floats of the
+                model, with the modules that methods add and with statistics.
+
+        Returns:
+            An update with the same keys and shapes.
         """
         return update
+
+
+def overrides(method: Method, hook: str) -> bool:
+    """Say whether a method has a hook of its own."""
+    return getattr(type(method), hook) is not getattr(Method, hook)
 
 
 def grad(p: Tensor) -> Tensor:
@@ -282,7 +378,9 @@ def trained(model: FedModel) -> State:
     They are those that train, without the modules that methods add.
     """
     return {
-        k: p for k, p in model.named_parameters() if p.requires_grad and not k.startswith("extras.")
+        key: weight
+        for key, weight in model.named_parameters()
+        if weight.requires_grad and not key.startswith("extras.")
     }
 
 
@@ -294,120 +392,3 @@ def take(t: Tensor, index: Tensor) -> Tensor:
 def per_client(value: Tensor, like: Tensor) -> Tensor:
     """Reshape [C] to [C, 1, ...], ready to multiply with ``like``."""
     return value.to(like.dtype).view(-1, *[1] * (like.dim() - 1))
-
-
-# What recipes, overrides and payloads use already.
-RESERVED = ("compare", "data", "fedavg", "metrics", "model", "name", "train")
-
-
-def check_name(cls: type[Method]) -> None:
-    """Refuse a name by which a method could not be found again."""
-    name = getattr(cls, "name", None)
-    if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name) or name in RESERVED:
-        said = "" if name is None else f" = {name!r}"
-        raise InputError(
-            f"methods: {cls.__name__}.name{said} must be a word of its own, of letters, digits, - "
-            f"and _, and none of {', '.join(RESERVED)}"
-        )
-
-
-# What the runtime calls, or asks.
-HOOKS = tuple(name for name in vars(Method) if not name.startswith(("_", "model_")))
-
-
-def without_neutral(methods: Sequence[Method]) -> list[Method]:
-    """Leave out the methods whose settings make them do nothing."""
-    return [method for method in methods if not (method.neutral and _knows_all_hooks(method))]
-
-
-def _knows_all_hooks(method: Method) -> bool:
-    """Say whether ``neutral`` was written for this class.
-
-    A subclass may have hooks of its own, of which the ``neutral`` that it inherits knows nothing.
-    """
-    for kind in type(method).__mro__:
-        if "neutral" in vars(kind):
-            return True
-        if any(hook in vars(kind) for hook in HOOKS):
-            return False
-    return False
-
-
-def _takes(hook: Callable[..., Any], wanted: inspect.Signature) -> bool:
-    """Say whether a hook can be called as the runtime calls it."""
-    try:
-        inspect.signature(hook).bind(*wanted.parameters)
-    except TypeError:
-        return False
-    return True
-
-
-def forgets_its_term(method: Method) -> bool:
-    """Say whether ``loss`` ends without a word, as one does whose last line was forgotten."""
-    try:
-        (hook,) = ast.parse(textwrap.dedent(inspect.getsource(type(method).loss))).body
-    except (OSError, TypeError, SyntaxError):  # typed in, or not written in Python
-        return False
-    return isinstance(hook, ast.FunctionDef) and not _returns(hook)
-
-
-def _returns(node: ast.AST) -> bool:
-    inner = [
-        n
-        for n in ast.iter_child_nodes(node)
-        if not isinstance(n, ast.FunctionDef | ast.Lambda | ast.ClassDef)
-    ]
-    return any(isinstance(n, ast.Return | ast.Raise) or _returns(n) for n in inner)
-
-
-def check_methods(methods: Sequence[Method]) -> None:
-    """Refuse what cannot be combined, with the reason."""
-    for method in methods:
-        if not isinstance(method, Method):
-            raise InputError(
-                f"methods: {method!r} is not a method; list instances, such as "
-                "[fedbr.FedBR(lam=0.1)]"
-            )
-        check_name(type(method))
-        _check_hooks(type(method))
-    names = [method.name for method in methods]
-    listed = "+".join(names)
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"methods = {listed}: {name!r} is there twice; list a method once")
-    lone = [method.name for method in methods if method.alone]
-    if lone and len(methods) > 1:
-        raise InputError(
-            f"methods = {listed}: with {lone[0]!r} clients train alone; it goes with no other method"
-        )
-    for hook, what in ONLY_ONE.items():
-        claimed = [m.name for m in methods if getattr(type(m), hook) is not getattr(Method, hook)]
-        if len(claimed) > 1:
-            raise InputError(f"methods = {listed}: {' and '.join(claimed)} both {what}; keep one")
-
-
-# Hooks that only one of the methods of a run may have.
-ONLY_ONE = {
-    "weigh": "choose the aggregation weights",
-    "combine": "make the average",
-    "personal": "keep a client's own model",
-}
-
-
-def _check_hooks(kind: type[Method]) -> None:
-    """Refuse what is nearly a hook, and hooks that cannot be called."""
-    for name, thing in vars(kind).items():
-        if not callable(thing) or name.startswith("_"):
-            continue
-        if name not in HOOKS:
-            if close := difflib.get_close_matches(name, HOOKS, n=1, cutoff=0.75):
-                raise InputError(
-                    f"methods: {kind.__name__}.{name} is no hook; did you mean {close[0]!r}?"
-                )
-            continue
-        wanted = inspect.signature(getattr(Method, name))
-        if not _takes(getattr(kind, name), wanted):
-            given = ", ".join(wanted.parameters)
-            raise InputError(
-                f"methods: {kind.__name__}.{name} is called with ({given}), which it does not take"
-            )

@@ -1,4 +1,4 @@
-"""The one model shape that every method can rely on."""
+"""The form of a model that every method can rely on: a feature extractor and a classifier."""
 
 from __future__ import annotations
 
@@ -14,14 +14,29 @@ from .wire import State
 
 
 class Output(NamedTuple):
-    features: Tensor
-    logits: Tensor
+    """What a model makes of a batch."""
+
+    features: Tensor  # [B, num_features]
+    logits: Tensor  # [B, num_classes]
 
 
 class FedModel(nn.Module):
     """A feature extractor and a classifier.
 
-    ``extras`` holds what methods add, and is federated too.
+    >>> model = FedModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU()), 16, 10)
+    >>> model(torch.zeros(2, 1, 8, 8)).logits.shape
+    torch.Size([2, 10])
+
+    Args:
+        encoder: samples to features, [B, num_features].
+        num_features: how many features there are.
+        num_classes: how many classes there are.
+        classifier: features to logits; by default a linear layer.
+
+    Attributes:
+        extras: modules that methods add; they are federated too.
+        class_names: in the order of what ``predict`` returns.
+        sample_shape: of the samples of the training; None: not known.
     """
 
     def __init__(
@@ -37,18 +52,20 @@ class FedModel(nn.Module):
         self.extras = nn.ModuleDict()
         self.num_features = num_features
         self.num_classes = num_classes
-        # Scale and shift.
+        # A byte is seen as byte * scale + shift.
         self.bytes_seen_as: tuple[float | Tensor, float | Tensor] = (1 / 255, 0.0)
-        self.class_names: Sequence[str] | None = None  # in the order of what ``predict`` returns
-        self.sample_shape: tuple[int, ...] | None = None  # what it was trained on; None: not known
+        self.class_names: Sequence[str] | None = None
+        self.sample_shape: tuple[int, ...] | None = None
 
     def forward(self, x: Tensor) -> Output:
+        """Return features and logits of a batch."""
         features = self.encoder(x)
         return Output(features, self.classifier(features))
 
     def weights(self) -> State:
-        """Return what a client must have to compute as this model does: parameters and all buffers."""
-        return {k: v.detach() for k, v in (*self.named_parameters(), *self.named_buffers())}
+        """Return all that a client needs to compute as this model does: parameters and buffers."""
+        tensors = (*self.named_parameters(), *self.named_buffers())
+        return {key: value.detach() for key, value in tensors}
 
     @torch.no_grad()
     def set_weights(self, weights: State) -> None:
@@ -56,31 +73,37 @@ class FedModel(nn.Module):
         for key, value in self.weights().items():
             value.copy_(weights[key])
 
-    def _samples(self, x: Tensor) -> Tensor:
+    def _check_samples(self, x: Tensor) -> None:
         """Refuse what is not a batch of samples as they were in training."""
         if not (x.dtype == torch.uint8 or x.is_floating_point()):
             raise InputError(
-                f"predict: samples of type {x.dtype}; bytes (pixels from 0 to 255) or floats are wanted"
+                f"predict: samples of type {x.dtype}; expected bytes (pixels from 0 to 255) or "
+                "floats"
             )
         shape = self.sample_shape
-        if shape is not None and tuple(x.shape[1:]) != shape:
-            hint = ""
-            if tuple(x.shape) == shape:
-                hint = "; for one sample, x[None]"
-            elif len(shape) == 3 and tuple(x.shape[1:]) == (*shape[1:], shape[0]):
-                hint = "; channels first, x.permute(0, 3, 1, 2) or np.moveaxis(x, -1, 1)"
-            wanted = ", ".join(map(str, shape))
-            raise InputError(
-                f"predict: x has shape {tuple(x.shape)}; (samples, {wanted}) is wanted{hint}"
-            )
-        return x
+        if shape is None or tuple(x.shape[1:]) == shape:
+            return
+        hint = ""
+        if tuple(x.shape) == shape:
+            hint = "; for one sample, x[None]"
+        elif len(shape) == 3 and tuple(x.shape[1:]) == (*shape[1:], shape[0]):
+            hint = "; channels first, x.permute(0, 3, 1, 2) or np.moveaxis(x, -1, 1)"
+        sizes = ", ".join(str(size) for size in shape)
+        raise InputError(
+            f"predict: x has shape {tuple(x.shape)}; expected (samples, {sizes}){hint}"
+        )
 
     def predict(self, x: Tensor | NDArray[Any]) -> Tensor:
         """Return the most likely class of each sample, in eval mode.
 
-        Bytes are scaled as they were in training.
+        Args:
+            x: a batch, [B, ...]; bytes are scaled as they were in training.
+
+        Raises:
+            InputError: the samples have another type or shape than those of the training.
         """
-        x = self._samples(torch.as_tensor(x))
+        x = torch.as_tensor(x)
+        self._check_samples(x)
         dtype = next(self.parameters()).dtype
         if x.dtype == torch.uint8:
             scale, shift = self.bytes_seen_as

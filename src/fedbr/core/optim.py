@@ -18,7 +18,9 @@ from .spec import Spec
 class Gradient:
     """The gradient of some weights, one tensor for each.
 
-    params: the weights, [C, ...] each. values: their gradients, of the same shapes.
+    Args:
+        params: the weights, [C, ...] each.
+        values: their gradients, of the same shapes.
     """
 
     def __init__(self, params: Sequence[Tensor], values: list[Tensor]) -> None:
@@ -38,7 +40,9 @@ class Gradient:
 class Optimizer(ABC):
     """Moves the weights of a block along their gradients; it is fresh in every round.
 
-    params: what it moves, [C, ...] each. spec: where its settings are.
+    Args:
+        params: what it moves, [C, ...] each.
+        spec: where its settings are.
     """
 
     def __init__(self, params: Sequence[Tensor], spec: Spec) -> None:
@@ -54,7 +58,8 @@ class Optimizer(ABC):
     def update(self, grads: list[Tensor]) -> None:
         """Move ``self.params`` in place.
 
-        grads: the gradient of each, [C, ...]; to be read, not written.
+        Args:
+            grads: the gradient of each, [C, ...]; to be read, not written.
         """
 
 

@@ -1,6 +1,7 @@
-"""What a round and a run say of themselves, and the JSON of both.
+"""What is known of a round and of a run, and the JSON of both.
 
-Whoever reads ``metrics.jsonl`` or ``run.json`` gets these classes; their keys stand nowhere else.
+Lines of ``metrics.jsonl`` and files ``run.json`` are read as these classes; their keys stand
+nowhere else.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+from ..util.tables import Json
+
 Value = Any  # what JSON can say: a number, a text, None, or a list or table of such
 
 
 @dataclass(frozen=True)
 class Drift:
-    """How the clients' updates of a round differ; without a common start nothing is known."""
+    """How the clients' updates of a round differ; None where they have no common start."""
 
     length: float | None = None
     distance: float | None = None
@@ -33,31 +36,31 @@ class LocalBias:
     drift: Drift = Drift()
     layers: Mapping[str, Drift] = field(default_factory=dict)
 
-    def figures(self) -> dict[str, float | None]:
+    def values(self) -> dict[str, float | None]:
         """Return all that is one number, by the names of the result files."""
         own = {name: getattr(self, name) for name in _BIAS}
         return {"accuracy_local": self.accuracy_local, **own, **asdict(self.drift)}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the two entries of a line of ``metrics.jsonl``."""
-        bias = self.figures()
+        bias = self.values()
         local = bias.pop("accuracy_local")
         layers = {name: asdict(drift) for name, drift in self.layers.items()}
         return {"accuracy_local": local, "bias": bias | {"layers": layers}}
 
     @classmethod
-    def from_json(cls, line: Mapping[str, Any]) -> Self:
+    def from_json(cls, line: Json) -> Self:
         """Read what ``to_json`` wrote."""
         bias = line["bias"]
-        layers = {name: _drift(values) for name, values in bias["layers"].items()}
+        layers = {name: _read_drift(values) for name, values in bias["layers"].items()}
         own = {name: bias[name] for name in _BIAS}
-        return cls(line["accuracy_local"], **own, drift=_drift(bias), layers=layers)
+        return cls(line["accuracy_local"], **own, drift=_read_drift(bias), layers=layers)
 
 
 _BIAS = ("accuracy_aggregated", "share_present", "share_present_unseen", "entropy")
 
 
-def _drift(values: Mapping[str, Any]) -> Drift:
+def _read_drift(values: Json) -> Drift:
     return Drift(values["length"], values["distance"], values["cosine"])
 
 
@@ -71,7 +74,7 @@ class RoundRecord:
     """
 
     round: int
-    clients: tuple[int, ...]  # who trained, and whose reply came
+    clients: tuple[int, ...]  # those that trained, and whose reply came
     loss: float
     accuracy: float | None = None  # None: this round was not tested
     accuracy_worst: float | None = None
@@ -84,24 +87,37 @@ class RoundRecord:
     extra: Mapping[str, Value] = field(default_factory=dict)  # of metrics beside those above
 
     @classmethod
-    def made(
+    def from_metrics(
         cls,
         round: int,
         clients: tuple[int, ...],
         loss: float,
-        figures: Mapping[str, Value],
+        values: Mapping[str, Value],
         bias: LocalBias | None = None,
     ) -> Self:
-        """Make the record of a round from the figures of all metrics."""
-        known = {name: value for name, value in figures.items() if name in _ROUND}
-        if known.get("accuracy_clients") is not None:
-            known["accuracy_clients"] = tuple(known["accuracy_clients"])
-        extra = {name: value for name, value in figures.items() if name not in _ROUND}
-        return cls(round, clients, loss, **known, bias=bias, extra=extra)
+        """Make the record of a round.
 
-    def to_json(self) -> dict[str, Any]:
+        Args:
+            round: its number, from 1.
+            clients: those that trained, and whose reply came.
+            loss: the mean cross-entropy of their batches.
+            values: what all metrics give; those without a field of their own become ``extra``.
+            bias: the clients' models before they were averaged, if they were tested.
+        """
+        own: dict[str, Value] = {}
+        extra: dict[str, Value] = {}
+        for name, value in values.items():
+            if name in _ROUND:
+                own[name] = value
+            else:
+                extra[name] = value
+        if own.get("accuracy_clients") is not None:
+            own["accuracy_clients"] = tuple(own["accuracy_clients"])
+        return cls(round, clients, loss, **own, bias=bias, extra=extra)
+
+    def to_json(self) -> Json:
         """Return the line, as it stands in the file."""
-        line: dict[str, Any] = {name: getattr(self, name) for name in _ROUND}
+        line: Json = {name: getattr(self, name) for name in _ROUND}
         if self.accuracy_clients is not None:
             line["accuracy_clients"] = list(self.accuracy_clients)
         line["clients"] = list(self.clients)
@@ -109,16 +125,20 @@ class RoundRecord:
         return line | bias | dict(self.extra)
 
     @classmethod
-    def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """Read a line; KeyError if something is missing."""
-        known: dict[str, Any] = {name: line[name] for name in _ROUND}
-        known["clients"] = tuple(line["clients"])
+    def from_json(cls, line: Json) -> Self:
+        """Read a line.
+
+        Raises:
+            KeyError: something is missing.
+        """
+        own: Json = {name: line[name] for name in _ROUND}
+        own["clients"] = tuple(line["clients"])
         if line["accuracy_clients"] is not None:
-            known["accuracy_clients"] = tuple(line["accuracy_clients"])
+            own["accuracy_clients"] = tuple(line["accuracy_clients"])
         bias = LocalBias.from_json(line) if "bias" in line else None
-        taken = {*_ROUND, "accuracy_local", "bias"}
-        extra = {name: value for name, value in line.items() if name not in taken}
-        return cls(**known, bias=bias, extra=extra)
+        read = {*_ROUND, "accuracy_local", "bias"}
+        extra = {name: value for name, value in line.items() if name not in read}
+        return cls(**own, bias=bias, extra=extra)
 
 
 _ROUND = (  # in the order of the file
@@ -137,7 +157,7 @@ _ROUND = (  # in the order of the file
 
 @dataclass(frozen=True)
 class Split:
-    """Who has how much of what."""
+    """How the samples are split over the clients."""
 
     hash: str
     sizes: tuple[int, ...]
@@ -184,7 +204,7 @@ class Divergence:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is known of a run beside its rounds: ``run.json``. None: it does not say.
+    """What is known of a run beside its rounds: ``run.json``. None: the file does not say.
 
     >>> RunRecord.from_json({"cohort": 4, "split": None}).clients_at_once
     4
@@ -204,36 +224,42 @@ class RunRecord:
     diverged_at: Divergence | None = None
     cleared: bool | None = None  # --fresh was about to remove it
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return what stands in the file."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read the file, that of version 0.1 too, which says ``cohort`` for a block."""
-        known: dict[str, Any] = {}
+    def from_json(cls, values: Json) -> Self:
+        """Read the file, also one of version 0.1, which says ``cohort`` for ``clients_at_once``."""
+        own: Json = {}
         if "cohort" in values:
-            known["clients_at_once"] = values["cohort"]
-        for name in (f.name for f in fields(cls)):
-            value = values.get(name)
+            own["clients_at_once"] = values["cohort"]
+        for entry in fields(cls):
+            name, value = entry.name, values.get(entry.name)
             if value is not None:
-                known[name] = _NESTED[name](value) if name in _NESTED else value
-        return cls(**known)
+                own[name] = _NESTED[name](value) if name in _NESTED else value
+        return cls(**own)
 
 
-def _split(values: Mapping[str, Any]) -> Split:
+def _read_split(values: Json) -> Split:
     sizes, effective = values["sizes"], values["effective_classes"]
     return Split(values["hash"], tuple(sizes), tuple(effective))
 
 
-def _classes(values: Mapping[str, Any]) -> ClassCounts:
-    names, clients = (None if v is None else tuple(v) for v in (values["names"], values["clients"]))
-    return ClassCounts(values["number"], names, clients, tuple(values["counts"]))
+def _read_classes(values: Json) -> ClassCounts:
+    names, clients = values["names"], values["clients"]
+    return ClassCounts(
+        number=values["number"],
+        names=None if names is None else tuple(names),
+        clients=None if clients is None else tuple(clients),
+        counts=tuple(values["counts"]),
+    )
 
 
-_NESTED: dict[str, Callable[[Any], Any]] = {
-    "split": _split,
-    "classes": _classes,
+# How fields of RunRecord are read that are classes themselves.
+_NESTED: dict[str, Callable[[Json], object]] = {
+    "split": _read_split,
+    "classes": _read_classes,
     "model": lambda values: ModelFacts(**values),
     "test": lambda values: TestSizes(**values),
     "diverged_at": lambda values: Divergence(**values),

@@ -1,8 +1,8 @@
-"""The slow twin: a whole round, one client after the other, with nothing but plain PyTorch.
+"""A reference implementation of a round: one client after the other, in plain PyTorch.
 
 Read this to learn what a round does; ``client.py`` and ``fast/`` do the same for many clients at
-once. It uses the model as it is, autograd and one loop. Methods see blocks of one client. Tests
-hold both to the same weights.
+once, and tests hold both to the same weights. It uses the model as it is, autograd and one loop.
+Methods see blocks of one client.
 """
 
 from __future__ import annotations
@@ -27,9 +27,14 @@ from .wire import SHARED, Payload, Reply, State
 
 
 class Reference:
-    """Carries messages to clients and brings their replies back, as ``play_round`` wants it.
+    """A carrier for ``play_round``.
 
-    states: what the clients remember.
+    Args:
+        setup: what does not change in the run.
+        data: the clients' samples.
+
+    Attributes:
+        states: what the clients remember.
     """
 
     def __init__(self, setup: Setup, data: TrainData) -> None:
@@ -38,20 +43,18 @@ class Reference:
 
     def run(self, broadcast: Broadcast) -> list[Reply]:
         """Let the clients answer, one after the other."""
-        if broadcast.kind == "contribute":
-            return [
-                contribute(self.setup, self.data, client, broadcast.round)
-                for client in broadcast.clients
-            ]
+        spec, round = self.setup.spec, broadcast.round
         replies = []
         for client in broadcast.clients:
-            with layer_streams(
-                self.setup.spec.seed, broadcast.round, [client], self.setup.spec.device
-            ):
+            if broadcast.kind == "contribute":
+                replies.append(contribute(self.setup, self.data, client, round))
+                continue
+            with layer_streams(spec.seed, round, [client], spec.device):
                 replies.append(self._train(client, broadcast))
         return replies
 
     def _train(self, client: int, broadcast: Broadcast) -> Reply:
+        """Train one client, from the download to the upload."""
         setup = self.setup
         start = setup.model.weights() if setup.alone else broadcast.payload["model"]
         one = OneClient(setup.model, start, len(setup.spec.shape))
@@ -76,7 +79,8 @@ class Reference:
                 loss = loss if term is None else loss + term
             descend(loss)
             losses.append(float(cross_entropy.detach()))
-        upload = {m.name: _of_one(section) for m, ctx in methods if (section := m.finish(ctx))}
+        sections = {method.name: method.finish(ctx) for method, ctx in methods}
+        upload = {name: _of_one(section) for name, section in sections.items() if section}
         if not setup.alone:
             upload["model"] = self._upload(one, start, methods)
         self.states[client] = {m.name: _of_one(ctx.state) for m, ctx in methods if ctx.state}
@@ -104,14 +108,17 @@ class Reference:
         )
 
     def _outputs(self, one: OneClient, inputs: Sequence[Tensor | None]) -> list[Output | None]:
-        """Run the batch and what methods probe; together where layers draw for all of it at once."""
+        """Run the batch and what methods probe, where there is a probe.
+
+        They run together if the run says so: layers that draw then draw for all of it at once.
+        """
         if not self.setup.spec.joint:
             return [None if x is None else one(x) for x in inputs]
-        own = [x if x is None or one.has_axis(x) else x[None] for x in inputs]
-        sizes = [0 if x is None else x.shape[1] for x in own]
-        whole = one(torch.cat([x for x in own if x is not None], dim=1))
-        parts = zip(*(torch.split(part, sizes, dim=1) for part in whole), strict=True)
-        return [Output(*part) if size else None for part, size in zip(parts, sizes, strict=True)]
+        given = [x if one.has_axis(x) else x[None] for x in inputs if x is not None]
+        sizes = [x.shape[1] for x in given]
+        features, logits = one(torch.cat(given, dim=1))
+        parts = zip(torch.split(features, sizes, 1), torch.split(logits, sizes, 1), strict=True)
+        return [None if x is None else Output(*next(parts)) for x in inputs]
 
     def _upload(
         self, one: OneClient, start: State, methods: Sequence[tuple[Method, ClientContext]]
@@ -131,14 +138,18 @@ class Reference:
         index = self.data.positions([client], [stream(spec.seed, "batches", round, client)], shape)
         moves = self.data.moves([stream(spec.seed, "augment", round, client)], shape)
         for step in range(spec.local_steps):
-            how = None if moves is None else moves[:, step]
-            yield Batch(*self.data.see(index[:, step], spec.dtype, how), step)
+            step_moves = None if moves is None else moves[:, step]
+            x, y = self.data.see(index[:, step], spec.dtype, step_moves)
+            yield Batch(x, y, step)
 
 
 class OneClient:
     """One client's model, with the client axis that methods expect; see core.model.ClientModels.
 
-    start: the weights that it begins with. sample_dims: how many dimensions a sample has.
+    Args:
+        model: the architecture.
+        start: the weights that it begins with.
+        sample_dims: how many dimensions a sample has.
     """
 
     size = 1
@@ -167,10 +178,11 @@ class OneClient:
 
     def extra(self, name: str, z: Tensor) -> Tensor:
         prefix = f"extras.{name}."
-        own = {
-            k.removeprefix(prefix): v[0] for k, v in self.weights.items() if k.startswith(prefix)
-        }
-        out: Tensor = functional_call(self.module.extras[name], own, (z[0],))
+        weights = {}
+        for key, value in self.weights.items():
+            if key.startswith(prefix):
+                weights[key.removeprefix(prefix)] = value[0]
+        out: Tensor = functional_call(self.module.extras[name], weights, (z[0],))
         return out[None]
 
     @torch.no_grad()
@@ -179,11 +191,10 @@ class OneClient:
         personal = weights[key].dim() > self.initial[key].dim()
         with_axis = personal or self.has_axis(x)
         given = self.initial | (_of_one(weights) if personal else weights)
+        samples = x[0] if self.has_axis(x) else x
         self.module.eval()
         try:
-            output = functional_call(
-                self.module, given, (x[0] if self.has_axis(x) else x,), strict=True
-            )
+            output = functional_call(self.module, given, (samples,), strict=True)
         finally:
             self.module.train()
         return Output(*(part[None] if with_axis else part for part in output))

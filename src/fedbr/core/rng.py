@@ -13,16 +13,24 @@ import torch
 
 
 def stream(seed: int, *path: str | int) -> np.random.Generator:
-    """Return the independent stream of a path such as ("batches", round, client)."""
+    """Return the independent stream of a path such as ("batches", round, client).
+
+    >>> bool(stream(0, "batches", 1, 2).random() == stream(0, "batches", 1, 2).random())
+    True
+    >>> bool(stream(0, "batches", 1, 2).random() == stream(0, "batches", 1, 3).random())
+    False
+    """
     name = "/".join([str(seed), *map(str, path)])
-    return np.random.default_rng(
-        int.from_bytes(blake2b(name.encode(), digest_size=16).digest(), "big")
-    )
+    digest = blake2b(name.encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
 
 
 @contextmanager
 def torch_stream(seed: int, *path: str | int) -> Iterator[None]:
-    """Let torch's own generator (weights at the start, dropout) draw from a path, then restore it."""
+    """Let PyTorch's own generators draw from a path, and restore them at the end.
+
+    From them come the weights of the start, and dropout.
+    """
     seed = _number(seed, *path)
     # Not torch.manual_seed: it imports the compiler, two seconds, and takes two milliseconds each
     # time.

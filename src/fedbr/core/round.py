@@ -1,4 +1,4 @@
-"""One round: clients are drawn, contribute, train, and the server makes a new model of their replies.
+"""One round: clients contribute and train, and the server makes a new model of their replies.
 
 It is the same for every method and every backend, and for training, forecasts and diagnoses.
 """
@@ -18,9 +18,11 @@ from .wire import Reply, nbytes
 
 
 class Carrier(Protocol):
-    """Whoever brings a message to clients, and their replies back in the order of the clients."""
+    """Whatever brings a message to clients and their replies back, such as a backend."""
 
-    def run(self, broadcast: Broadcast) -> Sequence[Reply]: ...
+    def run(self, broadcast: Broadcast) -> Sequence[Reply]:
+        """Return the replies of the clients that answered, in the order of the clients."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,15 @@ class PlayedRound:
 
     @property
     def bytes_up(self) -> int:
-        contributed = (reply for replies in self.contributions.values() for reply in replies)
-        return sum(nbytes(reply.payload) for reply in (*contributed, *self.replies))
+        """What the clients sent, contributions too."""
+        total = sum(nbytes(reply.payload) for reply in self.replies)
+        for replies in self.contributions.values():
+            total += sum(nbytes(reply.payload) for reply in replies)
+        return total
 
     @property
     def bytes_down(self) -> int:
+        """What the server sent to all clients."""
         return self.broadcast.nbytes
 
     @property
@@ -55,7 +61,7 @@ class PlayedRound:
 
 
 def draw_clients(spec: Spec, round: int) -> list[int]:
-    """Draw who takes part in a round."""
+    """Draw which clients take part in a round."""
     order = stream(spec.seed, "clients", round).permutation(spec.num_clients)
     return sorted(order[: spec.clients_per_round].tolist())
 
@@ -69,21 +75,32 @@ def play_round(
 ) -> PlayedRound:
     """Play one round and let the server absorb it.
 
-    server: begins with the global model of the round before. clients: who trains. everybody: whom
-    the methods may ask before the first round; nobody in all later ones.
+    Args:
+        server: has the global model of the round before.
+        carrier: brings messages to the clients.
+        round: its number, from 1.
+        clients: those that train.
+        everybody: those that methods may ask before the first round; empty in all later ones.
     """
     begin = time.perf_counter()
     contributions: dict[int, Sequence[Reply]] = {}
-    for when, asked in ((0, everybody), (round, clients)):
-        if asked:
-            contributions[when] = _contribute(server, carrier, when, asked)
+    if everybody:
+        contributions[0] = _contribute(server, carrier, 0, everybody)
+    if clients:
+        contributions[round] = _contribute(server, carrier, round, clients)
     broadcast = server.broadcast(round, clients)
     sent = time.perf_counter()
     replies = carrier.run(broadcast)
     answered = time.perf_counter()
     server.absorb(round, replies)
-    end = time.perf_counter()
-    return PlayedRound(round, broadcast, replies, contributions, end - begin, answered - sent)
+    return PlayedRound(
+        round=round,
+        broadcast=broadcast,
+        replies=replies,
+        contributions=contributions,
+        seconds=time.perf_counter() - begin,
+        seconds_training=answered - sent,
+    )
 
 
 def _contribute(

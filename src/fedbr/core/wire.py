@@ -1,11 +1,12 @@
-"""What travels between server and clients, what either side remembers, and the one byte format of
-both.
+"""What travels between server and clients, and what both remember: tensors in named sections.
+
+Both have one byte format, that of safetensors.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ SHARED = "shared/"  # sections that a client keeps until it is sent new ones
 
 @dataclass(frozen=True)
 class Reply:
-    """Client to server."""
+    """What a client sends to the server."""
 
     client: int
     num_examples: int
@@ -32,17 +33,26 @@ class Reply:
 
 
 def nbytes(payload: Payload) -> int:
-    """Count what a message weighs, where it is made."""
+    """Count the bytes of all tensors.
+
+    >>> nbytes({"model": {"bias": torch.zeros(3)}})
+    12
+    """
     return sum(t.nbytes for section in payload.values() for t in section.values())
 
 
 def pack(header: Any, payloads: Mapping[str, Payload]) -> bytes:
-    """Write a JSON header and named payloads as safetensors; a tensor that occurs twice is written
-    once.
+    """Write a header and named payloads as safetensors.
+
+    A tensor that occurs twice is written once.
+
+    Args:
+        header: anything that JSON can say.
+        payloads: by their owners, such as "server" or "client/3".
     """
     tensors: State = {}
     names: dict[int, str] = {}  # id of a tensor -> the name under which it is stored
-    storages: set[int] = set()  # safetensors wants every tensor to have its own
+    storages: set[int] = set()  # safetensors expects every tensor to have its own
     layout: dict[str, dict[str, dict[str, str]]] = {}
     for who, payload in payloads.items():
         sections = layout.setdefault(who, {})
@@ -53,9 +63,8 @@ def pack(header: Any, payloads: Mapping[str, Payload]) -> bytes:
                 if name not in tensors:
                     tensors[name] = _alone(tensor, storages)
                 keys[key] = name
-    return safetensors.torch.save(
-        tensors, {"header": json.dumps(header), "layout": json.dumps(layout)}
-    )
+    metadata = {"header": json.dumps(header), "layout": json.dumps(layout)}
+    return safetensors.torch.save(tensors, metadata)
 
 
 def unpack(blob: bytes) -> tuple[Any, dict[str, Payload]]:
@@ -63,24 +72,27 @@ def unpack(blob: bytes) -> tuple[Any, dict[str, Payload]]:
     tensors = safetensors.torch.load(blob)
     length = int.from_bytes(blob[:8], "little")
     metadata = json.loads(blob[8 : 8 + length])["__metadata__"]
-    payloads = {
-        who: {
-            section: {key: tensors[name] for key, name in keys.items()}
-            for section, keys in sections.items()
-        }
-        for who, sections in json.loads(metadata["layout"]).items()
-    }
+    payloads: dict[str, Payload] = {}
+    for who, sections in json.loads(metadata["layout"]).items():
+        payloads[who] = _read_sections(sections, tensors.__getitem__)
     return json.loads(metadata["header"]), payloads
 
 
 def read_part(path: Path, who: str) -> Payload:
-    """Read one payload of a file that holds what ``pack`` wrote; the rest is not even looked at."""
+    """Read one payload of a file that holds what ``pack`` wrote; the rest is not read."""
     with safetensors.safe_open(path, "pt") as file:
         sections = json.loads(file.metadata()["layout"])[who]
-        return {
-            section: {k: file.get_tensor(name) for k, name in keys.items()}
-            for section, keys in sections.items()
-        }
+        return _read_sections(sections, file.get_tensor)
+
+
+def _read_sections(
+    sections: Mapping[str, Mapping[str, str]], read: Callable[[str], Tensor]
+) -> Payload:
+    """Return the tensors of a payload from the names under which they are stored."""
+    return {
+        section: {key: read(name) for key, name in keys.items()}
+        for section, keys in sections.items()
+    }
 
 
 def _alone(tensor: Tensor, storages: set[int]) -> Tensor:
@@ -89,8 +101,6 @@ def _alone(tensor: Tensor, storages: set[int]) -> Tensor:
     where = tensor.untyped_storage().data_ptr()
     shared = tensor.untyped_storage().nbytes() != tensor.nbytes or where in storages
     storages.add(where)
-    return (
-        tensor.clone(memory_format=torch.contiguous_format)
-        if shared or not tensor.is_contiguous()
-        else tensor
-    )
+    if shared or not tensor.is_contiguous():
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor

@@ -59,7 +59,7 @@ def load(options: DataOptions, seed: int) -> Federation:
     if options.holdout:
         source = for_tuning(source, options.holdout, seed)
     partition = options.partition or dataset.partition
-    knobs = PartitionOptions(options.alpha, options.shards_per_client)
+    partition_options = PartitionOptions(options.alpha, options.shards_per_client)
     public = proxy.load(options.proxy, source)
-    federation = split(source, options.clients, partition, knobs, seed, public)
+    federation = split(source, options.clients, partition, partition_options, seed, public)
     return dataset.arrange(federation, options, seed)

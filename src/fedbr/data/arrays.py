@@ -20,11 +20,15 @@ FLOATS = (torch.float16, torch.float32, torch.float64)
 
 
 def as_tensor(x: Any, name: str, *, ordered: bool = False) -> Tensor:
-    """Take bytes or floats, [samples, ...].
+    """Check samples that a user brings, bytes or floats, [samples, ...].
 
     Args:
-        name: how messages call them.
-        ordered: whether images have their channels first; if not, they get them there.
+        x: the samples.
+        name: of the samples, for messages.
+        ordered: whether images have their channels first; if not, these are put there.
+
+    Raises:
+        InputError: they are of another type, or have no values.
     """
     tensor = _native(x, name)
     if tensor.dim() < 2 or 0 in tensor.shape[1:]:
@@ -50,8 +54,10 @@ def _native(x: Any, name: str) -> Tensor:
         return tensor
     array = _array(x, name)
     if array.dtype.kind == "f":
-        native = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
-        array = array.astype(native, copy=False)
+        dtype = array.dtype.newbyteorder("=")
+        if array.dtype.itemsize > 8:  # torch has none that is longer
+            dtype = np.dtype(np.float64)
+        array = array.astype(dtype, copy=False)
     elif array.dtype != np.uint8:
         raise InputError(
             f"{name}: samples of type {array.dtype}; expected bytes (pixels) or floats"
@@ -61,7 +67,9 @@ def _native(x: Any, name: str) -> Tensor:
 
 def _array(values: Any, name: str) -> NDArray[Any]:
     try:
-        return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+        if isinstance(values, Tensor):
+            values = values.detach().cpu()
+        return np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name}: not an array of numbers ({' '.join(str(error).split())})"
@@ -98,7 +106,7 @@ def as_samples(x: Tensor, classes: Index, name: str, least: int = 1) -> Samples:
 
 
 def as_classes(y: Any, name: str) -> Index:
-    """Take the numbers of classes."""
+    """Check the numbers of classes, one for each sample."""
     labels = _array(y, name)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise InputError(
@@ -112,7 +120,7 @@ def as_classes(y: Any, name: str) -> Index:
 
 
 def as_names(values: Any, count: int, name: str) -> NDArray[Any]:
-    """Take whole numbers or words, the names of classes or clients, one for each sample."""
+    """Check the names of classes or clients, whole numbers or words, one for each sample."""
     names = _array(values, name)
     if names.shape != (count,):
         raise InputError(
@@ -146,17 +154,24 @@ def find_numbers(values: NDArray[Any], names: NDArray[Any], name: str, other: st
 
 
 def printable_names(names: NDArray[Any]) -> list[str] | None:
-    """Return names in print; None if they are the numbers from 0."""
-    numbers = names.dtype.kind != "U" and np.array_equal(names, np.arange(len(names)))
-    return None if numbers else [str(name) for name in names.tolist()]
+    """Return names in print; None if they are the numbers from 0.
+
+    >>> printable_names(np.array([3, 5])), printable_names(np.array([0, 1]))
+    (['3', '5'], None)
+    """
+    if names.dtype.kind != "U" and np.array_equal(names, np.arange(len(names))):
+        return None
+    return [str(name) for name in names.tolist()]
 
 
 def read_pair(x: Any, y: Any, name: str, labels: str, least: int = 1) -> Samples:
     """Read samples and their classes as users give them.
 
     Args:
-        name: how messages call the samples.
-        labels: how messages call the classes.
+        x: the samples.
+        y: the classes.
+        name: of the samples, for messages.
+        labels: of the classes, for messages.
         least: how many samples there must be.
     """
     return as_samples(as_tensor(x, name), as_classes(y, labels), name, least)
@@ -171,21 +186,25 @@ def as_pairs(values: Any, name: str) -> list[tuple[Any, Any]]:
     return pairs
 
 
-def join(owned: Sequence[Samples]) -> tuple[Samples, dict[int, Index]]:
-    """Put the samples of all clients together, and say where each one's are.
+def join(by_client: Sequence[Samples]) -> tuple[Samples, dict[int, Index]]:
+    """Put the samples of all clients together.
+
+    Returns:
+        The samples, and where those of each client are.
 
     >>> some = Samples(torch.zeros(2, 3), torch.tensor([0, 1]))
     >>> together, parts = join([some, some])
     >>> len(together), parts[1].tolist()
     (4, [2, 3])
     """
-    x, y = torch.cat([one.x for one in owned]), torch.cat([one.y for one in owned])
+    x = torch.cat([samples.x for samples in by_client])
+    y = torch.cat([samples.y for samples in by_client])
     parts: dict[int, Index] = {}
     start = 0
-    for client, one in enumerate(owned):
-        parts[client] = np.arange(start, start + len(one))
-        start += len(one)
-    return replace(owned[0], x=x, y=y), parts
+    for client, samples in enumerate(by_client):
+        parts[client] = np.arange(start, start + len(samples))
+        start += len(samples)
+    return replace(by_client[0], x=x, y=y), parts
 
 
 def read_proxy(proxy: Any, train: Samples) -> Samples | None:
@@ -214,26 +233,26 @@ def check_alike(a: Samples, b: Samples, name: str, other: str) -> None:
 
 def count_classes(*samples: Samples) -> int:
     """Return the largest class and one; refuse labels that are no numbering."""
-    labels = torch.cat([s.y for s in samples])
+    labels = torch.cat([some.y for some in samples])
     count, distinct = int(labels.max()) + 1, len(torch.unique(labels))
     if count > 100 + 10 * distinct:
         raise InputError(
             f"labels: only {distinct} different ones, but up to {count - 1}; number the classes "
             "from 0"
         )
-    seen = torch.unique(samples[0].y)
-    if len(seen) < count:
-        missing = sorted({*range(count)} - {*seen.tolist()})
-        some = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+    trained = torch.unique(samples[0].y)
+    if len(trained) < count:
+        missing = sorted(set(range(count)) - set(trained.tolist()))
+        listed = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         warnings.warn(
-            f"labels: {len(missing)} of {count} classes without a training sample ({some}); the "
+            f"labels: {len(missing)} of {count} classes without a training sample ({listed}); the "
             "model has an output for each, and classes are numbered from 0",
             RuntimeWarning,
             stacklevel=3,
         )
-    if len(seen) > max(20, len(samples[0]) / 3):
+    if len(trained) > max(20, len(samples[0]) / 3):
         warnings.warn(
-            f"labels: {len(seen)} classes among {len(samples[0])} training samples; are these "
+            f"labels: {len(trained)} classes among {len(samples[0])} training samples; are these "
             "quantities? fedbr trains classifiers only",
             RuntimeWarning,
             stacklevel=3,

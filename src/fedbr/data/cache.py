@@ -25,13 +25,17 @@ CHECKSUM = "fedbr-crc32"  # beside the arrays, since safetensors has none
 
 def cache_folder() -> Path:
     """Return $FEDBR_CACHE, or else our folder where the platform keeps such things."""
-    if own := os.environ.get("FEDBR_CACHE"):
-        return Path(own).expanduser()
+    if folder := os.environ.get("FEDBR_CACHE"):
+        return Path(folder).expanduser()
     return platformdirs.user_cache_path("fedbr", appauthor=False)
 
 
 def load_or_make(key_parts: Iterable[bytes | str], make: Callable[[], Arrays]) -> Arrays:
     """Return what ``make`` makes, from disk if it was made before from the same parts.
+
+    Args:
+        key_parts: all that the arrays depend on.
+        make: makes the arrays.
 
     >>> load_or_make(["three zeros"], lambda: {"x": np.zeros(3)})["x"]
     array([0., 0., 0.])
@@ -39,8 +43,10 @@ def load_or_make(key_parts: Iterable[bytes | str], make: Callable[[], Arrays]) -
     path = cache_folder() / f"{_hash(key_parts)}.safetensors"
     arrays = _load(path)
     if arrays is None:
-        # safetensors writes the memory as it lies there, whatever the strides.
-        arrays = {k: np.asarray(a, a.dtype.newbyteorder("="), order="C") for k, a in make().items()}
+        arrays = {}
+        for key, array in make().items():
+            # safetensors writes the memory as it lies there, whatever the strides.
+            arrays[key] = np.asarray(array, array.dtype.newbyteorder("="), order="C")
         _store(path, arrays)
     return arrays
 

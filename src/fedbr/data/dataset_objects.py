@@ -26,7 +26,7 @@ from .arrays import (
     peak,
     printable_names,
 )
-from .readers import plain
+from .readers import to_eight_bits
 from .source import Source
 
 SAMPLES = ("image", "img", "x", "features", "pixel_values")
@@ -51,28 +51,36 @@ def read_datasets(train: Any, test: Any, owner: str = "") -> Source:
     Words are numbered in their sorted order; classes that are numbers stay as they are.
 
     Args:
+        train: training samples.
+        test: test samples.
         owner: a column with the ids of natural clients, which the test set may lack.
+
+    Raises:
+        InputError: rows cannot be read, or do not fit together.
     """
-    given, tested = read_dataset(train, "train", owner), read_dataset(test, "test", owner, False)
-    class_names = given.class_names
-    if given.y.dtype.kind == "U":
-        names, y = np.unique(given.y, return_inverse=True)
-        y_test = find_numbers(tested.y, names, "test: label", "train: label")
+    train_table = read_dataset(train, "train", owner)
+    test_table = read_dataset(test, "test", owner, needed=False)
+    class_names = train_table.class_names
+    if train_table.y.dtype.kind == "U":
+        names, y = np.unique(train_table.y, return_inverse=True)
+        y_test = find_numbers(test_table.y, names, "test: label", "train: label")
         class_names = printable_names(names)
     else:
-        y, y_test = as_classes(given.y, "train: label"), as_classes(tested.y, "test: label")
-    samples, tests = as_samples(given.x, y, "train"), as_samples(tested.x, y_test, "test")
+        y = as_classes(train_table.y, "train: label")
+        y_test = as_classes(test_table.y, "test: label")
+    samples = as_samples(train_table.x, y, "train")
+    tests = as_samples(test_table.x, y_test, "test")
     check_alike(tests, samples, "test", "train")
     num_classes = max(count_classes(samples, tests), len(class_names or ()))
     if class_names is not None and len(class_names) < num_classes:
         class_names = None
     source = Source(samples, tests, num_classes, peak(samples), class_names=class_names)
-    if given.owner is None:
+    if train_table.owner is None:
         return source
-    ids, owners = np.unique(given.owner, return_inverse=True)
+    ids, owners = np.unique(train_table.owner, return_inverse=True)
     test_owners = None
-    if tested.owner is not None and set(tested.owner.tolist()) <= set(ids.tolist()):
-        test_owners = np.searchsorted(ids, tested.owner)
+    if test_table.owner is not None and set(test_table.owner.tolist()) <= set(ids.tolist()):
+        test_owners = np.searchsorted(ids, test_table.owner)
     client_names = [str(name) for name in ids.tolist()]
     return replace(source, owner=owners, test_owner=test_owners, client_names=client_names)
 
@@ -81,20 +89,28 @@ def read_dataset(dataset: Any, name: str, owner: str = "", needed: bool = True) 
     """Read every row once.
 
     Args:
-        name: how messages call the data set.
+        dataset: of pairs (x, y), or of rows with columns.
+        name: of the data set, for messages.
         owner: a column with clients' ids.
         needed: whether that column must be there.
+
+    Raises:
+        InputError: it is no map-style data set, or its rows cannot be read.
     """
     _check_kind(dataset, name)
     rows = [dataset[i] for i in range(len(dataset))]
     first = rows[0]
     if isinstance(first, dict):
-        x, y = (_column(first, known, name) for known in (SAMPLES, LABELS))
-        if owner and owner not in first and needed:
+        x = _find_column(first, SAMPLES, name)
+        y = _find_column(first, LABELS, name)
+        ids = None
+        if owner in first:
+            ids = _read_names([row[owner] for row in rows], f"{name}: {owner}")
+        elif owner and needed:
             raise InputError(f"{name}: has no column {owner!r}, only {', '.join(first)}")
-        ids = _names([row[owner] for row in rows], f"{name}: {owner}") if owner in first else None
-        labels = _names([row[y] for row in rows], f"{name}: {y}")
-        return Table(_stack([row[x] for row in rows], name), labels, ids, _class_names(dataset, y))
+        labels = _read_names([row[y] for row in rows], f"{name}: {y}")
+        samples = _read_samples([row[x] for row in rows], name)
+        return Table(samples, labels, ids, _class_names(dataset, y))
     if owner and needed:
         raise InputError(
             f"owner = {owner!r}: {name} has no columns; Federation.from_clients takes data per "
@@ -105,8 +121,8 @@ def read_dataset(dataset: Any, name: str, owner: str = "", needed: bool = True) 
             f"{name}: its items are {type(first).__name__}; expected pairs (x, y) or rows with "
             "columns"
         )
-    labels = _names([row[1] for row in rows], f"{name}: label")
-    return Table(_stack([row[0] for row in rows], name), labels)
+    labels = _read_names([row[1] for row in rows], f"{name}: label")
+    return Table(_read_samples([row[0] for row in rows], name), labels)
 
 
 def _check_kind(dataset: Any, name: str) -> None:
@@ -126,24 +142,28 @@ def _check_kind(dataset: Any, name: str) -> None:
         raise InputError(f"{name}: is empty")
 
 
-def _column(row: dict[str, Any], known: tuple[str, ...], name: str) -> str:
-    for column in known:
+def _find_column(row: Mapping[str, object], candidates: Sequence[str], name: str) -> str:
+    for column in candidates:
         if column in row:
             return column
-    raise InputError(f"{name}: has columns {', '.join(row)}; expected one of {', '.join(known)}")
+    raise InputError(
+        f"{name}: has columns {', '.join(row)}; expected one of {', '.join(candidates)}"
+    )
 
 
 def _class_names(dataset: Any, column: str) -> Sequence[str] | None:
     """Return what Hugging Face's ClassLabel calls the classes."""
     features = getattr(dataset, "features", None)
-    return getattr(features.get(column), "names", None) if isinstance(features, Mapping) else None
+    if not isinstance(features, Mapping):
+        return None
+    return getattr(features.get(column), "names", None)
 
 
-def _names(values: list[Any], name: str) -> NDArray[Any]:
+def _read_names(values: list[Any], name: str) -> NDArray[Any]:
     """Take one whole number or word from every row."""
-    plain_values = [_plain_value(value) for value in values]
-    are_words = isinstance(plain_values[0], str)
-    for row, value in enumerate(plain_values):
+    names = [_unwrap(value) for value in values]
+    are_words = isinstance(names[0], str)
+    for row, value in enumerate(names):
         if not isinstance(value, str | int | float) or isinstance(value, str) != are_words:
             shown = reprlib.repr(value)
             if hasattr(value, "shape"):
@@ -151,23 +171,27 @@ def _names(values: list[Any], name: str) -> NDArray[Any]:
             raise InputError(
                 f"{name} of row {row} is {shown}; expected whole numbers or words, one in each row"
             )
-    return as_names(plain_values, len(plain_values), name)
+    return as_names(names, len(names), name)
 
 
-def _plain_value(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     """Take the number out of an array that has only one."""
-    return value.item() if hasattr(value, "item") and math.prod(value.shape) == 1 else value
+    if hasattr(value, "item") and math.prod(value.shape) == 1:
+        return value.item()
+    return value
 
 
-def _stack(values: list[Any], name: str) -> Tensor:
+def _read_samples(values: list[Any], name: str) -> Tensor:
+    """Put the samples of all rows together."""
+    ordered = True  # channels first, as torch has them
     pillow = sys.modules.get("PIL.Image")  # an image comes from a Pillow that is imported
-    if pillow is not None and all(isinstance(v, pillow.Image) for v in values):
-        arrays, ordered = _pictures(values, name), True
-    elif all(isinstance(v, Tensor) for v in values):
-        arrays, ordered = values, True  # as torch has it: channels first
+    if pillow is not None and all(isinstance(value, pillow.Image) for value in values):
+        arrays = _read_pictures(values, name)
+    elif all(isinstance(value, Tensor) for value in values):
+        arrays = values
     else:
-        arrays, ordered = [np.asarray(v) for v in values], False
-    shapes = {tuple(a.shape) for a in arrays}
+        arrays, ordered = [np.asarray(value) for value in values], False
+    shapes = {tuple(array.shape) for array in arrays}
     if len(shapes) > 1:
         one, other, *_ = sorted(shapes)
         raise InputError(
@@ -178,12 +202,12 @@ def _stack(values: list[Any], name: str) -> Tensor:
     return as_tensor(stacked, name, ordered=ordered)
 
 
-def _pictures(images: list[Any], name: str) -> list[NDArray[Any]]:
+def _read_pictures(images: list[Any], name: str) -> list[NDArray[Any]]:
     """Return one channel if all images are grey, else three."""
     eight_bit = []
     for row, image in enumerate(images):
         try:
-            eight_bit.append(plain(image))
+            eight_bit.append(to_eight_bits(image))
         except (ValueError, OSError) as error:
             raise InputError(f"{name}: the image of row {row} cannot be used ({error})") from error
     if all(image.mode == "L" for image in eight_bit):

@@ -30,13 +30,18 @@ def get(published: Published, target: Path, progress: Progress | None = None) ->
     An interrupted download goes on where it stopped, and a file gets its name when its checksum is
     the published one. A file that is there already is not touched.
 
+    Args:
+        published: the files.
+        target: the folder.
+        progress: is called with the bytes so far and in all.
+
     Returns:
         Where the files are.
 
     Raises:
         InputError: nothing can be downloaded, the folder cannot be used, or it has another file of
             that name.
-        RunError: no address delivers the file; the line says how to go on.
+        RunError: no address delivers the file; the message says how to go on.
     """
     if published.by_hand:
         raise InputError(f"{published.name}: {published.by_hand.format(target=target)}")

@@ -43,12 +43,13 @@ class Federation:
 
     def __post_init__(self) -> None:
         clients = len(self.train.parts)
-        trained = np.unique(self.train.samples.y.numpy())
+        trained_classes = np.unique(self.train.samples.y.numpy())
         tests = [test for test in self._distinct_tests() if len(test)]
         if not tests:
             raise InputError("test: has no samples; at least one client must have some")
-        if not all(np.isin(test.y.numpy(), trained).any() for test in tests):
-            raise InputError("test: none of its classes is among those of the training samples")
+        for test in tests:
+            if not np.isin(test.y.numpy(), trained_classes).any():
+                raise InputError("test: none of its classes is among those of the training samples")
         if self.mix is None and len(self.tests) not in (1, clients):
             raise InputError(
                 f"tests = {len(self.tests)}: one for all, or one for each of {clients} clients"
@@ -98,11 +99,13 @@ class Federation:
         >>> Federation.from_arrays(x, y, x, y, clients=4, partition="iid")
         Federation(4 clients, 60 samples of shape (1, 8, 8))
         """
-        train, test = read_pair(x, y, "x", "y"), read_pair(x_test, y_test, "x_test", "y_test")
+        train = read_pair(x, y, "x", "y")
+        test = read_pair(x_test, y_test, "x_test", "y_test")
         check_alike(test, train, "x_test", "x")
         source = Source(train, test, count_classes(train, test), peak(train))
         options = PartitionOptions(alpha, shards_per_client)
-        return split(source, clients, partition, options, seed, read_proxy(proxy, train))
+        public = read_proxy(proxy, train)
+        return split(source, clients, partition, options, seed, public)
 
     @classmethod
     def from_datasets(
@@ -126,10 +129,15 @@ class Federation:
             test: another one, which all clients are tested on.
             clients: how many there are; None: 10, or with ``partition="domains"`` as the data say.
             partition: how samples are dealt; "domains" leaves them with their owners.
+            alpha: as of ``from_arrays``.
+            shards_per_client: as of ``from_arrays``.
+            seed: the same one gives the same split on every machine.
+            proxy: public samples that belong to nobody.
             owner: a column with natural client ids. If all clients of the test set's column train
                 too, each is tested on its own samples.
 
-        The other arguments are those of ``from_arrays``.
+        Returns:
+            The federation.
 
         Raises:
             InputError: rows cannot be read, or do not fit together.
@@ -156,6 +164,9 @@ class Federation:
             test: one pair (x, y) for all, or one for each (some may be empty).
             proxy: public samples that belong to nobody.
 
+        Returns:
+            The federation.
+
         Raises:
             InputError: something is no pair, or samples do not fit together.
 
@@ -166,17 +177,19 @@ class Federation:
         pairs = as_pairs(clients, "clients")
         if not pairs:
             raise InputError("clients = []: expected at least one client")
-        owned = []
+        by_client = []
         for i, (x, y) in enumerate(pairs):
-            owned.append(read_pair(x, y, f"clients[{i}]", f"labels of clients[{i}]"))
-            check_alike(owned[i], owned[0], f"clients[{i}]", "clients[0]")
+            by_client.append(read_pair(x, y, f"clients[{i}]", f"labels of clients[{i}]"))
+            check_alike(by_client[i], by_client[0], f"clients[{i}]", "clients[0]")
+        test_pairs = [test] if _is_pair(test) else as_pairs(test, "test")
         tests = []
-        for x, y in [test] if _is_pair(test) else as_pairs(test, "test"):
+        for x, y in test_pairs:
             tests.append(read_pair(x, y, "test", "labels of test", least=0))
-            check_alike(tests[-1], owned[0], "test", "clients[0]")
-        train, parts = join(owned)
-        public = read_proxy(proxy, train)
-        return cls(TrainData(train, parts, count_classes(train, *tests)), tests, public)
+            check_alike(tests[-1], by_client[0], "test", "clients[0]")
+        samples, parts = join(by_client)
+        public = read_proxy(proxy, samples)
+        train = TrainData(samples, parts, count_classes(samples, *tests))
+        return cls(train, tests, public)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -185,6 +198,7 @@ class Federation:
 
     @property
     def num_classes(self) -> int:
+        """How many classes a model has an output for."""
         return self.train.num_classes
 
     @property
@@ -194,7 +208,7 @@ class Federation:
 
     @cached_property
     def census(self) -> Census:
-        """All that is known of the clients without their samples."""
+        """Counts of the clients' samples: all that may be known of them without the samples."""
         return take_census(self.train, self.class_names, self.client_names)
 
     @cached_property
@@ -203,42 +217,45 @@ class Federation:
         return hash_samples([self.train.samples, *self._distinct_tests()])
 
     def test_plan(self, evaluate_samples: int | None, seed: int) -> TestPlan:
-        """Say what models are tested on, and each client's share in it.
+        """Plan what models are tested on, and each client's share in it.
 
         Args:
             evaluate_samples: about how many of each test set in the rounds before the last, the
                 same share of each class; None: all.
-            seed: says which ones.
+            seed: of the choice.
         """
         tests = self._distinct_tests()
-        parts: list[Samples | None] = [None] * len(tests)
+        parts: Sequence[Samples | None] = [None] * len(tests)
         if evaluate_samples is not None and evaluate_samples < max(map(len, tests)):
-            parts = list(self._some_of_each_test(evaluate_samples, seed))
+            parts = self._choose_some(evaluate_samples, seed)
         sets = [TestSet.of(test, part) for test, part in zip(tests, parts, strict=True)]
-        return TestPlan(sets, self._order(), self._shares())
+        return TestPlan(sets, self._places(), self._shares())
 
     def _distinct_tests(self) -> list[Samples]:
         """List the test sets, each of them once."""
         return list({id(test): test for test in self.tests}.values())
 
-    def _order(self) -> list[int]:
-        """Say which of the distinct test sets each test is."""
+    def _places(self) -> list[int]:
+        """Return the place of each test among the distinct test sets."""
         places = {id(test): place for place, test in enumerate(self._distinct_tests())}
         return [places[id(test)] for test in self.tests]
 
-    def _some_of_each_test(self, count: int, seed: int) -> list[Samples]:
+    def _choose_some(self, count: int, seed: int) -> list[Samples]:
+        """Choose about so many samples of each distinct test set."""
         rng = stream(seed, "some tests")
         parts: dict[int, Samples] = {}
-        for place, test in zip(self._order(), self.tests, strict=True):
+        for place, test in zip(self._places(), self.tests, strict=True):
             share = count / max(1, len(test))
             parts[place] = test.only(choose_share(test.y.numpy(), share, rng, least=1))
         return [parts[place] for place in sorted(parts)]
 
     def _shares(self) -> list[dict[int, float]] | None:
-        """Say for each client what part of its distribution a test is; None: one for all."""
+        """Return what part of each client's distribution a test is; None: one test for all."""
         if self.mix is not None:
-            rows = self.mix.tolist()
-            return [{t: share for t, share in enumerate(row) if share > 0} for row in rows]
+            clients = []
+            for row in self.mix.tolist():
+                clients.append({test: share for test, share in enumerate(row) if share > 0})
+            return clients
         if len(self.tests) > 1:
             return [{client: 1.0} for client in range(len(self.tests))]
         return None
@@ -255,34 +272,42 @@ def split(
     """Give every client its part of a data set.
 
     Args:
-        clients: how many; None: as many as the data or the table of partitions say.
+        source: the data set.
+        clients: how many; None: as many as the data name, or 10.
         name: of the partition.
+        options: of the partition.
+        seed: of the split.
+        proxy: public samples that belong to nobody.
+
+    Raises:
+        InputError: the samples cannot be split like this.
     """
     labels, rng = source.train.y.numpy(), stream(seed, "partition", name)
     parts = partition(name, labels, clients, rng, options._replace(owner=source.owner))
     train = TrainData(source.train, dict(enumerate(parts)), source.num_classes)
-    if name != "domains":
-        if source.owner is not None:
-            warnings.warn(
-                f"these data name {int(source.owner.max()) + 1} clients of their own; {name} deals "
-                "their samples anew, data.partition = 'domains' would keep them",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        return Federation(train, [source.test], proxy, class_names=source.class_names)
-    tests = [source.test]
-    if source.test_owner is not None:
-        tests = _deal(source.test, source.test_owner, len(parts))
-    names = source.client_names
-    return Federation(train, tests, proxy, class_names=source.class_names, client_names=names)
+    tests, client_names = [source.test], None
+    if name == "domains":
+        client_names = source.client_names
+        if source.test_owner is not None:
+            tests = _split_by_owner(source.test, source.test_owner, len(parts))
+    elif source.owner is not None:
+        warnings.warn(
+            f"these data name {int(source.owner.max()) + 1} clients of their own; {name} deals "
+            "their samples anew, data.partition = 'domains' would keep them",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return Federation(
+        train, tests, proxy, class_names=source.class_names, client_names=client_names
+    )
 
 
-def _deal(samples: Samples, owner: Index, clients: int) -> list[Samples]:
+def _split_by_owner(samples: Samples, owner: Index, clients: int) -> list[Samples]:
     """Give every client its own samples."""
-    return [
-        replace(samples, x=samples.x[part], y=samples.y[part])
-        for part in find_places(owner, clients)
-    ]
+    parts = []
+    for index in find_places(owner, clients):
+        parts.append(replace(samples, x=samples.x[index], y=samples.y[index]))
+    return parts
 
 
 def _is_pair(test: Any) -> bool:

@@ -61,6 +61,7 @@ class Tree:
         """Look at a folder or an archive.
 
         Args:
+            path: the folder or the archive.
             hint: a regular expression; other archives of a folder are left alone.
 
         Raises:
@@ -103,7 +104,11 @@ class Tree:
         return names
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file or of a member."""
+        """Return the content of a file or of a member.
+
+        Raises:
+            InputError: there is none of that name, or it cannot be read.
+        """
         archive, _, inner = name.partition("!/")
         with explain_errors(name):
             if name in self._files:
@@ -132,7 +137,11 @@ class Tree:
         return None
 
     def need(self, *endings: str) -> str:
-        """Find, or say what is missing."""
+        """Return what ``find`` does.
+
+        Raises:
+            NoFiles: there is no such name.
+        """
         name = self.find(*endings)
         if name is None:
             raise NoFiles(f"{self.path}: has no {' or '.join(endings)}{self._closed_archives()}")
@@ -191,8 +200,11 @@ def open_files(
         hint: what the names of their archives have in them.
         has: says whether the files are there.
 
+    Yields:
+        The files of that place.
+
     Raises:
-        NoFiles: no place has them; the line says where they were looked for and what helps.
+        NoFiles: no place has them; the message says where they were looked for and what helps.
     """
     advice = f"see fedbr data get {name}, or say where the files are: data.path or $FEDBR_DATA"
     if name == "folder":
@@ -201,7 +213,9 @@ def open_files(
     if not first.exists() and first != data_folder():
         key = "data.path" if path else "$FEDBR_DATA"
         raise NoFiles(f"{key} = {str(first)!r}: there is no such file or folder; {advice}")
-    places = [first] if path else list(dict.fromkeys([first, *downloads]))
+    places = [first]
+    if not path:
+        places = list(dict.fromkeys([first, *downloads]))  # each once
     existing = [place for place in places if place.exists()]
     if not existing:
         raise NoFiles(f"{name}: nothing was downloaded into {first} yet; {advice}")

@@ -28,14 +28,9 @@ class PartitionOptions(NamedTuple):
 Partitioner = Callable[[Labels, int, np.random.Generator, PartitionOptions], list[Indices]]
 
 
-def _alpha(options: PartitionOptions) -> float:
-    if not (
-        isinstance(options.alpha, int | float)
-        and math.isfinite(options.alpha)
-        and options.alpha > 0
-    ):
-        raise InputError(f"data.alpha = {options.alpha!r}: must be a finite number above 0")
-    return options.alpha
+def _check_alpha(alpha: object) -> None:
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha) or alpha <= 0:
+        raise InputError(f"data.alpha = {alpha!r}: must be a finite number above 0")
 
 
 def find_places(values: Labels, count: int) -> list[Indices]:
@@ -45,89 +40,112 @@ def find_places(values: Labels, count: int) -> list[Indices]:
     [[1], [0, 2], []]
     """
     order = np.argsort(values, kind="stable").astype(np.int64)
-    return np.split(order, np.cumsum(np.bincount(values, minlength=count)))[:-1]
+    ends = np.cumsum(np.bincount(values, minlength=count))
+    return np.split(order, ends)[:-1]  # nothing is behind the last end
 
 
-def _equal(total: int, parts: int) -> Indices:
+def _equal_sizes(total: int, parts: int) -> Indices:
+    """Divide a number into whole ones that differ by one at most, the larger ones first."""
     return total // parts + (np.arange(parts) < total % parts).astype(np.int64)
 
 
 def _cut(order: Indices, sizes: Indices) -> list[Indices]:
+    """Give each client the next so many samples of an order."""
     return [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
 
 
-def _shuffled(labels: Labels, rng: np.random.Generator) -> Indices:
+def _shuffle(labels: Labels, rng: np.random.Generator) -> Indices:
     return rng.permutation(len(labels)).astype(np.int64)
 
 
-def _by_class(labels: Labels, rng: np.random.Generator) -> Indices:
-    order = _shuffled(labels, rng)
+def _shuffle_classes(labels: Labels, rng: np.random.Generator) -> Indices:
+    """Order the samples class by class, each class at random."""
+    order = _shuffle(labels, rng)
     return order[np.argsort(labels[order], kind="stable")]
 
 
-def _draw(need: int, q: Floats, left: Indices, rng: np.random.Generator) -> Indices:
-    # A draw of an exhausted class is a rejected draw, and rejecting is renormalising q: so clipping
-    # the multinomial and redrawing the excess has the distribution of drawing sample by sample.
-    # Excess means that one more class is exhausted, so there are at most as many passes as classes.
-    taken = np.zeros_like(left)
-    while need:
-        room = left - taken
-        rest = np.flatnonzero(room)
-        weight = q[rest]
-        if not weight.sum() > 0:  # underflow or NaN
-            weight = room[rest].astype(np.float64)
-        got = np.minimum(rng.multinomial(need, weight / weight.sum()), room[rest])
-        taken[rest] += got
-        need -= int(got.sum())
-    return taken
+def _draw_classes(
+    size: int, shares: Floats, remaining: Indices, rng: np.random.Generator
+) -> Indices:
+    """Draw how many samples of each class a client gets, without replacement.
+
+    Args:
+        size: samples of the client.
+        shares: the probability of each class.
+        remaining: samples of each class that nobody has yet.
+        rng: the generator of the split.
+    """
+    # A draw of an exhausted class is a rejected draw, and rejecting is renormalising the shares: so
+    # clipping the multinomial and redrawing the excess has the distribution of drawing sample by
+    # sample. Excess means that one more class is exhausted, so there are at most as many passes as
+    # classes.
+    counts = np.zeros_like(remaining)
+    while size:
+        room = remaining - counts
+        classes = np.flatnonzero(room)
+        weights = shares[classes]
+        if not weights.sum() > 0:  # underflow or NaN
+            weights = room[classes].astype(np.float64)
+        drawn = rng.multinomial(size, weights / weights.sum())
+        accepted = np.minimum(drawn, room[classes])
+        counts[classes] += accepted
+        size -= int(accepted.sum())
+    return counts
 
 
-def _dirichlet(
+def _split_by_dirichlet(
     labels: Labels,
     clients: int,
     rng: np.random.Generator,
     concentration: Callable[[Indices], Floats],
 ) -> list[Indices]:
-    order = _by_class(labels, rng)
-    left = np.unique(labels, return_counts=True)[1].astype(np.int64)
-    sizes = _equal(len(labels), clients)
-    drawn = []  # the class of every sample, client after client
-    for need in sizes:
-        q = np.zeros(len(left))
-        q[left > 0] = rng.dirichlet(concentration(left[left > 0]))
-        taken = _draw(int(need), q, left, rng)
-        left = left - taken
-        drawn.append(np.repeat(np.arange(len(left)), taken))
-    dealt = np.empty_like(order)
-    dealt[np.argsort(np.concatenate(drawn), kind="stable")] = order
-    return _cut(dealt, sizes)
+    """Draw the class shares of one client after the other, over the classes that are left.
+
+    Args:
+        labels: the class of every sample.
+        clients: how many there are; all get the same number of samples.
+        rng: the generator of the split.
+        concentration: of the Dirichlet distribution, from the samples that are left of each class.
+    """
+    order = _shuffle_classes(labels, rng)
+    remaining = np.unique(labels, return_counts=True)[1].astype(np.int64)
+    sizes = _equal_sizes(len(labels), clients)
+    classes = []  # of every sample, client after client
+    for size in sizes:
+        shares = np.zeros(len(remaining))
+        there = remaining > 0
+        shares[there] = rng.dirichlet(concentration(remaining[there]))
+        counts = _draw_classes(int(size), shares, remaining, rng)
+        remaining = remaining - counts
+        classes.append(np.repeat(np.arange(len(counts)), counts))
+    by_client = np.empty_like(order)
+    by_client[np.argsort(np.concatenate(classes), kind="stable")] = order
+    return _cut(by_client, sizes)
 
 
 def _iid(
     labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
 ) -> list[Indices]:
     """Deal the samples at random in equal parts."""
-    return _cut(_shuffled(labels, rng), _equal(len(labels), clients))
+    return _cut(_shuffle(labels, rng), _equal_sizes(len(labels), clients))
 
 
 def _lda(
     labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
 ) -> list[Indices]:
-    """Draw each client's class shares from Dir(alpha) over the classes that are left; equal
-    sizes.
-    """
-    alpha = _alpha(options)
-    return _dirichlet(labels, clients, rng, lambda left: np.full(len(left), alpha))
+    """Draw each client's class shares from Dir(alpha) over the classes left; equal sizes."""
+    alpha = options.alpha
+    _check_alpha(alpha)
+    return _split_by_dirichlet(labels, clients, rng, lambda counts: np.full(len(counts), alpha))
 
 
 def _lda_prior(
     labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
 ) -> list[Indices]:
-    """Draw as lda from Dir(alpha × share of what is left), far more skewed (the released FedBR
-    code).
-    """
-    alpha = _alpha(options)
-    return _dirichlet(labels, clients, rng, lambda left: alpha * (left / left.sum()))
+    """Draw as lda from Dir(alpha × share of what is left), more skewed (released FedBR code)."""
+    alpha = options.alpha
+    _check_alpha(alpha)
+    return _split_by_dirichlet(labels, clients, rng, lambda counts: alpha * (counts / counts.sum()))
 
 
 def _classwise(
@@ -135,9 +153,10 @@ def _classwise(
 ) -> list[Indices]:
     """Give each client its own block of classes; share classes only if there are more clients."""
     counts = np.unique(labels, return_counts=True)[1]
-    order = _by_class(labels, rng)
+    order = _shuffle_classes(labels, rng)
     if clients <= len(counts):
-        return _cut(order, np.array([block.sum() for block in np.array_split(counts, clients)]))
+        blocks = np.array_split(counts, clients)
+        return _cut(order, np.array([block.sum() for block in blocks]))
     # The smallest class first: what it cannot take is shared by the larger ones, so with at most
     # one client per sample (checked) everybody finds a place.
     sharers = np.zeros_like(counts)
@@ -145,40 +164,43 @@ def _classwise(
     for done, label in enumerate(np.argsort(counts, kind="stable")):
         sharers[label] = min(int(counts[label]), free // (len(counts) - done))
         free -= int(sharers[label])
-    return _cut(
-        order,
-        np.concatenate([_equal(int(c), int(s)) for c, s in zip(counts, sharers, strict=True)]),
-    )
+    sizes = []
+    for count, parts in zip(counts, sharers, strict=True):
+        sizes.append(_equal_sizes(int(count), int(parts)))
+    return _cut(order, np.concatenate(sizes))
 
 
 def _shards(
     labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
 ) -> list[Indices]:
-    """Sort by label, cut into equal shards and deal shards_per_client to each (McMahan et al.
-    2017).
-    """
+    """Sort by label, cut, and deal shards_per_client shards to each (McMahan et al. 2017)."""
     each = options.shards_per_client
-    if not _whole(each):
+    if not _is_count(each):
         raise InputError(f"data.shards_per_client = {each!r}: must be a whole number of at least 1")
     if clients * each > len(labels):
         raise InputError(
             f"data.shards_per_client = {each}: {clients} clients need {clients * each} shards, "
             f"only {len(labels)} training samples; at most {len(labels) // clients}"
         )
-    shards = np.array_split(_by_class(labels, rng), clients * each)
-    dealt = rng.permutation(len(shards)).reshape(clients, each)
-    return [np.sort(np.concatenate([shards[shard] for shard in own])) for own in dealt]
+    shards = np.array_split(_shuffle_classes(labels, rng), clients * each)
+    parts = []
+    for numbers in rng.permutation(len(shards)).reshape(clients, each):
+        part = np.concatenate([shards[number] for number in numbers])
+        parts.append(np.sort(part))
+    return parts
 
 
 def _quantity(
     labels: Labels, clients: int, rng: np.random.Generator, options: PartitionOptions
 ) -> list[Indices]:
     """Draw the clients' sizes from Dir(alpha), at least one sample each; labels at random."""
-    edges = np.cumsum(rng.dirichlet(np.full(clients, _alpha(options))))
-    if not edges[-1] > 0:  # underflow or NaN
-        edges = np.arange(1.0, clients + 1)
-    edges = np.rint(edges / edges[-1] * (len(labels) - clients)).astype(np.int64)
-    return _cut(_shuffled(labels, rng), 1 + np.diff(edges, prepend=0))
+    _check_alpha(options.alpha)
+    shares = np.cumsum(rng.dirichlet(np.full(clients, options.alpha)))
+    if not shares[-1] > 0:  # underflow or NaN
+        shares = np.arange(1.0, clients + 1)
+    to_share = len(labels) - clients  # one sample is everybody's
+    ends = np.rint(shares / shares[-1] * to_share).astype(np.int64)
+    return _cut(_shuffle(labels, rng), 1 + np.diff(ends, prepend=0))
 
 
 def _domains(
@@ -214,6 +236,8 @@ def partition(
         name: in PARTITIONS.
         labels: the class of every sample.
         clients: how many; None: as many as the data name, or 10.
+        rng: the generator of the split.
+        options: what the partitioner reads.
 
     Raises:
         InputError: the name is unknown, or the samples cannot be split like this.
@@ -225,11 +249,12 @@ def partition(
     """
     if name not in PARTITIONS:
         raise unknown("data.partition", name, PARTITIONS)
-    if clients is not None and not _whole(clients):
+    if clients is not None and not _is_count(clients):
         raise InputError(f"data.clients = {clients!r}: must be a whole number of at least 1")
     if name == "domains":
-        clients = _natural(clients, options.owner)
-    clients = CLIENTS if clients is None else clients
+        clients = _count_owners(clients, options.owner)
+    if clients is None:
+        clients = CLIENTS
     if clients > len(labels):
         raise InputError(
             f"data.clients = {clients}: only {len(labels)} training samples; at most one client "
@@ -238,16 +263,17 @@ def partition(
     return PARTITIONS[name](labels, clients, rng, options)
 
 
-def _whole(number: object) -> bool:
-    return (
-        isinstance(number, int | np.integer) and not isinstance(number, bool) and int(number) >= 1
-    )
+def _is_count(number: object) -> bool:
+    """Say whether something is a whole number of at least 1."""
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        return False
+    return int(number) >= 1
 
 
-def _natural(clients: int | None, owner: Indices | None) -> int:
+def _count_owners(clients: int | None, owner: Indices | None) -> int:
     """Return the number of clients that the data name."""
     if owner is None:
-        others = ", ".join(n for n in PARTITIONS if n != "domains")
+        others = ", ".join(name for name in PARTITIONS if name != "domains")
         raise InputError(f"data.partition = 'domains': these data name no clients; use {others}")
     count = int(owner.max()) + 1
     if clients not in (None, count):
@@ -265,12 +291,16 @@ def effective_classes(labels: Labels) -> float:
     2.0
     """
     counts = np.unique(labels, return_counts=True)[1]
-    p = counts / counts.sum()
-    return float(np.exp(-(p * np.log(p)).sum()))
+    shares = counts / counts.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
 def split_hash(parts: list[Indices]) -> str:
-    """Return 16 hex digits that identify a split on every platform."""
+    """Return 16 hex digits that identify a split on every platform.
+
+    >>> split_hash([np.array([0, 2]), np.array([1])])
+    '5898622a490e7300'
+    """
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))

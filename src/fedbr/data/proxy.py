@@ -20,29 +20,39 @@ COUNT = 2000
 
 
 def photos(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
-    """Patches of two photographs (a temple and a flower) that come with scikit-learn."""
+    """Cut patches out of two photographs (a temple and a flower) that come with scikit-learn.
+
+    Raises:
+        InputError: samples of this shape are no images.
+    """
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InputError(
             f"data.proxy = 'photos': samples have shape {shape}, not (1 or 3, height, width); use "
             "'noise'"
         )
-    require("PIL", extra="images", wanted_by="data.proxy = 'photos'")
+    require("PIL", extra="images", needed_by="data.proxy = 'photos'")
     from sklearn.datasets import load_sample_images
 
-    images = [torch.tensor(i).permute(2, 0, 1).float() / 255 for i in load_sample_images().images]
+    images = []
+    for photo in load_sample_images().images:
+        images.append(torch.tensor(photo).permute(2, 0, 1).float() / 255)
     patches = []
     for _ in range(COUNT):
         image = images[rng.integers(len(images))]
-        side = int(rng.integers(32, 128))
-        top, left = (int(rng.integers(n - side)) for n in image.shape[1:])
-        patch = image[None, :, top : top + side, left : left + side]
+        height, width = image.shape[1:]
+        size = int(rng.integers(32, 128))
+        top = int(rng.integers(height - size))
+        left = int(rng.integers(width - size))
+        patch = image[None, :, top : top + size, left : left + size]
         patch = F.interpolate(patch, size=shape[1:], mode="bilinear", antialias=True)[0]
-        patches.append(patch if shape[0] == 3 else patch.mean(dim=0, keepdim=True))
+        if shape[0] == 1:
+            patch = patch.mean(dim=0, keepdim=True)
+        patches.append(patch)
     return torch.stack(patches)
 
 
 def noise(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
-    """Independent pixels, uniform from black to white."""
+    """Draw independent pixels, uniform from black to white."""
     return torch.from_numpy(rng.random((COUNT, *shape), dtype=np.float32))
 
 
@@ -57,10 +67,15 @@ def load(name: str, source: Source) -> Samples | None:
 
     Args:
         name: photos or noise; empty: there are none.
+        source: the data set.
+
+    Raises:
+        InputError: the name is unknown, or samples are no images.
     """
     if not name:
         return None
     if name not in PROXIES:
         raise unknown("data.proxy", name, PROXIES)
-    x = PROXIES[name](tuple(source.train.x.shape[1:]), stream(0, "proxy", name)) * source.peak
+    shape = tuple(source.train.x.shape[1:])
+    x = PROXIES[name](shape, stream(0, "proxy", name)) * source.peak
     return replace(source.train, x=x, y=torch.zeros(len(x), dtype=torch.long))

@@ -39,7 +39,11 @@ class Published:
     def compare(self, path: str) -> bool | None:
         """Say whether the checksums of the files are the published ones.
 
-        None: what is here is unpacked, and only the archive's checksum is published.
+        Args:
+            path: the place that a recipe names; empty: where data lie.
+
+        Returns:
+            None if what is here is unpacked, and only the archive's checksum is published.
         """
         return None
 

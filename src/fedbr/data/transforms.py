@@ -29,7 +29,15 @@ _WORTH_KEEPING = 2**21  # values from which a rotation is kept on disk
 
 
 def shrink(source: Source, factor: int) -> Source:
-    """Average blocks of pixels into one; what does not fill a block is cut off."""
+    """Average blocks of pixels into one; what does not fill a block is cut off.
+
+    Args:
+        source: a data set of images.
+        factor: pixels of a block each way; 1: leave the images as they are.
+
+    Raises:
+        InputError: samples are no images, or smaller than a block.
+    """
     if factor == 1:
         return source
     shape = tuple(source.train.x.shape[1:])
@@ -47,8 +55,12 @@ def shrink(source: Source, factor: int) -> Source:
 def _shrink_samples(samples: Samples, factor: int) -> Samples:
     means = []
     for part in torch.split(samples.x, _AT_ONCE):
-        mean = F.avg_pool2d(part.float(), factor) if len(part) else part.float()
-        means.append((mean if part.is_floating_point() else mean.round()).to(part.dtype))
+        mean = part.float()
+        if len(part):
+            mean = F.avg_pool2d(mean, factor)
+        if not part.is_floating_point():
+            mean = mean.round()
+        means.append(mean.to(part.dtype))
     augment = samples.augment
     if augment is not None:
         augment = Augment(max(1, augment.pad // factor), augment.flip)
@@ -72,7 +84,8 @@ def turn_images(federation: Federation, options: DataOptions, seed: int) -> Fede
     """
     train, (test,) = federation.train, federation.tests
     count = len(ANGLES)
-    degrees, mix = np.zeros(len(train.samples)), torch.zeros(len(train.parts), count)
+    degrees = np.zeros(len(train.samples))
+    mix = torch.zeros(len(train.parts), count)
     for client, part in train.parts.items():
         rng = stream(seed, "angles", client)
         shares = rng.dirichlet([options.rotation] * count)
@@ -110,10 +123,9 @@ def rotate_each(images: Tensor, degrees: NDArray[np.float64]) -> Tensor:
 
     if images.numel() < _WORTH_KEEPING:
         return torch.from_numpy(turn()["x"])
-    what = f"rotate {images.dtype} {tuple(images.shape)}"
-    return torch.from_numpy(
-        load_or_make([what, images.numpy().tobytes(), degrees.tobytes()], turn)["x"]
-    )
+    kind = f"rotate {images.dtype} {tuple(images.shape)}"
+    key_parts: list[bytes | str] = [kind, images.numpy().tobytes(), degrees.tobytes()]
+    return torch.from_numpy(load_or_make(key_parts, turn)["x"])
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
@@ -121,6 +133,7 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
 
     Args:
         images: [n, channels, height, width], bytes or floats.
+        degrees: the angle.
 
     >>> rotate(torch.tensor([[[[1, 2], [3, 4]]]]), 90).tolist()
     [[[[2, 4], [1, 3]]]]
@@ -130,7 +143,7 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
         return torch.rot90(images, int(degrees // 90) % 4, dims=(-2, -1)).contiguous()
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     # Output pixel (x, y), y downwards, reads input (x cos - y sin, x sin + y cos); affine_grid
-    # wants this in units of half the width and half the height, hence the aspect ratios.
+    # takes this in units of half the width and half the height, hence the aspect ratios.
     theta = torch.tensor(
         [[[cos, -sin * height / width, 0.0], [sin * width / height, cos, 0.0]]], dtype=torch.float32
     )

@@ -95,7 +95,8 @@ def unpack(archive: Path, name: str) -> Unpacked:
     """Unpack an archive, unless that was done before; hidden files and links are left out.
 
     Args:
-        name: how messages call it.
+        archive: the file.
+        name: of the archive, for messages.
 
     Raises:
         InputError: it is damaged, its files would lie outside of it or take up too much.

@@ -12,16 +12,21 @@ from ..recipe.schema import Recipe
 from ..run.plan import RecipeSource
 from ..util.errors import InputError
 from ..util.files import dump, read_json, reading, write
-from .facts import NodeFacts, SiteFacts, in_common
+from .facts import NodeFacts, SiteFacts, merge_common
 from .messages import ranges
 from .remote import RemoteClients
 from .roster import Roster
 
-SITES = "sites.json"  # what the sites said when the first run began
+SITES = "sites.json"  # what the sites said of their samples when the first run began
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Refuse what makes no sense on a real federation."""
+    """Refuse a recipe that cannot be trained on a real federation.
+
+    Raises:
+        InputError: clients would train alone, or samples that stay at the sites would have to be
+            here.
+    """
     for variant in recipe.compare:
         for method in variant.build():
             if method.alone or type(method).personal is not Method.personal:
@@ -29,44 +34,52 @@ def check_recipe(recipe: Recipe) -> None:
                     f"compare[{variant.label}]: with {method.name!r} every client keeps a model of "
                     "its own and nothing is sent; a federation has nothing to do: use fedbr run"
                 )
-    if at_sites(recipe):
+    if needs_sites(recipe):
         _check_sites(recipe)
 
 
-def at_sites(recipe: Recipe) -> bool:
+def needs_sites(recipe: Recipe) -> bool:
     """Say whether only the sites can have a recipe's samples."""
     return recipe.data.name in ("npz", "folder") and not recipe.data.path
 
 
-def federation_of(roster: Roster, recipe: Recipe, folder: Path) -> Callable[[int], Clients]:
+def find_clients(roster: Roster, recipe: Recipe, folder: Path) -> Callable[[int], Clients]:
     """Find out whose samples these are: the recipe's, which the server has too, or the sites' own.
 
-    folder: where the sites' facts are written down, so that later calls notice other samples.
-    Returns a function from a seed to the clients. From then on the roster refuses nodes whose
-    samples do not fit.
+    From then on the roster refuses nodes whose samples do not fit.
+
+    Args:
+        roster: the nodes; one of them is asked.
+        recipe: what is trained.
+        folder: where the sites' facts are written down, so that later calls notice other samples.
+
+    Returns:
+        A function from a random seed to the clients.
     """
     roster.wait_for_one()
-    if next(iter(roster.known.values())).facts.own:
-        clients = _own_samples(roster, recipe, folder / SITES)
+    first = next(iter(roster.nodes.values()))
+    if first.facts.own:
+        clients = _clients_of_sites(roster, recipe, folder / SITES)
         return lambda seed: clients
     source = RecipeSource(recipe)
     common = source.clients(recipe.train.seeds[0])
-    roster.recheck(partial(_same_samples, common.content))
+    roster.recheck(partial(_check_recipe_samples, common.content))
     return source.clients
 
 
-def _own_samples(roster: Roster, recipe: Recipe, file: Path) -> RemoteClients:
+def _clients_of_sites(roster: Roster, recipe: Recipe, file: Path) -> RemoteClients:
+    """Wait until all sites are there for the first time, and write down what they say."""
     _check_sites(recipe)
     assert recipe.data.clients is not None
     everybody = range(recipe.data.clients)
     if not file.exists():
-        roster.recheck(partial(_fits, len(everybody)))
+        roster.recheck(partial(_check_own_samples, len(everybody)))
         roster.wait(everybody, len(everybody), patient=True)
-        write(file, dump(_gather(roster, everybody).to_json()))
+        write(file, dump(_gather_facts(roster, everybody).to_json()))
     with reading(file):
         sites = SiteFacts.from_json(read_json(file, {}))
         clients = [sites.clients[client] for client in everybody]
-    roster.recheck(partial(_unchanged, sites))
+    roster.recheck(partial(_check_unchanged, sites))
     return RemoteClients(sites.common, clients, recipe.data)
 
 
@@ -81,18 +94,21 @@ def _check_sites(recipe: Recipe) -> None:
         )
 
 
-def _gather(roster: Roster, everybody: range) -> SiteFacts:
+def _gather_facts(roster: Roster, everybody: range) -> SiteFacts:
     """Put together what the sites say, once all of them are there."""
     sites: dict[int, SiteFacts] = {}
-    for known in roster.known.values():
-        for client in known.clients:
-            assert known.facts.site is not None
-            sites[client] = known.facts.site
-    common = in_common({client: site.common for client, site in sites.items()})
+    for node in roster.nodes.values():
+        for client in node.clients:
+            assert node.facts.site is not None
+            sites[client] = node.facts.site
+    common = merge_common({client: site.common for client, site in sites.items()})
     return SiteFacts(common, {client: sites[client].clients[client] for client in everybody})
 
 
-def _same_samples(content: str, clients: Sequence[int], facts: NodeFacts) -> str | None:
+# The checks of a roster: each returns why a node is refused, or None.
+
+
+def _check_recipe_samples(content: str, clients: Sequence[int], facts: NodeFacts) -> str | None:
     if facts.own:
         return "has samples of its own, but the other nodes have the recipe's; all or none"
     if facts.content != content:
@@ -100,18 +116,20 @@ def _same_samples(content: str, clients: Sequence[int], facts: NodeFacts) -> str
     return None
 
 
-def _fits(count: int, clients: Sequence[int], facts: NodeFacts) -> str | None:
+def _check_own_samples(count: int, clients: Sequence[int], facts: NodeFacts) -> str | None:
     if not facts.own:
         return "has no samples of its own (--data), but the other nodes have; all or none"
-    if strangers := [client for client in clients if client not in range(count)]:
+    strangers = [client for client in clients if client not in range(count)]
+    if strangers:
         return f"is not among the recipe's clients 0 to {count - 1}: {ranges(strangers)}"
     if facts.site is None or not set(clients) <= facts.site.clients.keys():
-        return "its facts make no sense"
+        return "its facts are invalid"
     return None
 
 
-def _unchanged(sites: SiteFacts, clients: Sequence[int], facts: NodeFacts) -> str | None:
-    if reason := _fits(len(sites.clients), clients, facts):
+def _check_unchanged(sites: SiteFacts, clients: Sequence[int], facts: NodeFacts) -> str | None:
+    reason = _check_own_samples(len(sites.clients), clients, facts)
+    if reason is not None:
         return reason
     assert facts.site is not None
     for client in clients:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 
@@ -13,12 +11,26 @@ from ..recipe.schema import Recipe
 from ..util.errors import InputError, unknown
 from ..util.files import write
 from .settings import RUN
+from .types import Config
 
 MARK = "# A Flower app, written by fedbr flower init. The components are in the installed package."
 
 
-def write_app(folder: Path, recipe: Recipe, config: Mapping[str, Any] | None = None) -> Path:
-    """Write the app; the recipe is in it, as a whole, so that it travels with the run."""
+def write_app(folder: Path, recipe: Recipe, config: Config | None = None) -> Path:
+    """Write the app; the recipe is in it, as a whole, so that it travels with the run.
+
+    Args:
+        folder: of the app; it is made if it is not there.
+        recipe: the recipe to train.
+        config: values that differ from the defaults.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: a key of ``config`` is unknown, or the folder has a pyproject.toml that was not
+            created by fedbr.
+    """
     for key in config or {}:
         if key not in RUN:
             raise unknown("run config", key, RUN)

@@ -1,5 +1,6 @@
-"""The backend of a real federation: messages go to the nodes that hold the clients; what comes back
-is looked at before it is used.
+"""The backend of a real federation: messages go to the nodes that hold the clients.
+
+What comes back is checked before it is used.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from .messages import (
     SHARED,
     Answer,
     Assignment,
-    Blobs,
     Request,
     name_of,
     ranges,
@@ -31,7 +31,8 @@ from .messages import (
 )
 from .rehearsal import Rehearsal, rehearse
 from .roster import Roster
-from .validate import objection
+from .types import Blobs
+from .validate import find_problem
 
 log = logging.getLogger("fedbr.flower")
 
@@ -41,12 +42,14 @@ class Examiner(Protocol):
 
     plan: TestPlan
 
-    def test(self, exams: Sequence[Exam]) -> list[Answers]: ...
+    def test(self, exams: Sequence[Exam]) -> list[Answers]:
+        """Count how models do on the tests of the plan."""
+        ...
 
 
 @dataclass
 class Collected:
-    """What came back of a broadcast."""
+    """What came back of a broadcast so far."""
 
     replies: dict[int, Reply] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)  # client -> why there is no reply
@@ -55,7 +58,13 @@ class Collected:
 class FlowerBackend:
     """Carries broadcasts to nodes. What clients remember stays there.
 
-    run: as its nodes know it. sizes: how many samples each client has.
+    Args:
+        setup: the methods and the model.
+        roster: the nodes.
+        recipe: what is trained.
+        run: as its nodes know it.
+        sizes: how many samples each client has.
+        examiner: who tests.
     """
 
     def __init__(
@@ -74,14 +83,23 @@ class FlowerBackend:
         self._patient = True  # all nodes get a chance to appear before the first round
 
     def run(self, broadcast: Broadcast) -> list[Reply]:
-        """Let clients answer; return what came and may be used, in the order of the clients."""
+        """Let clients answer.
+
+        Returns:
+            The replies that came and may be used, in the order of the clients.
+
+        Raises:
+            RunError: there are too few of them.
+            Diverged: there are none, as no client has finite weights.
+        """
         clients, collected = broadcast.clients, Collected()
         enough = max(1, math.ceil(self.roster.settings.min_share * len(clients) - 1e-9))
         waiting = set(clients)
         for _ in range(2):
             self.roster.wait(waiting, max(0, enough - len(collected.replies)), self._patient)
             self._patient = False
-            waiting = self._ask(broadcast.to([c for c in clients if c in waiting]), collected)
+            asked = [client for client in clients if client in waiting]
+            waiting = self._ask(broadcast.to(asked), collected)
             if len(collected.replies) < enough:
                 waiting = set(clients) - collected.replies.keys()
             if not waiting:
@@ -90,18 +108,19 @@ class FlowerBackend:
         return [collected.replies[client] for client in clients if client in collected.replies]
 
     def test(self, exams: Sequence[Exam]) -> list[Answers]:
-        """Let models answer, here or at the nodes."""
+        """Test models, here or at the nodes."""
         return self.examiner.test(exams)
 
     def close(self) -> None:
         """Let the nodes remove what they keep of this run."""
         message = Request("forget", self.recipe, self.assignment).write()
-        self.roster.transport.exchange("query", dict.fromkeys(self.roster.known, message), 60.0)
+        self.roster.transport.exchange("query", dict.fromkeys(self.roster.nodes, message), 60.0)
 
     def _ask(self, broadcast: Broadcast, collected: Collected) -> set[int]:
-        """Send one message to every node, and take what comes.
+        """Send one message to every node and use the answers.
 
-        Returns the clients that should be asked again.
+        Returns:
+            The clients that should be asked again.
         """
         holders = self.roster.holders()
         by_node: dict[int, list[int]] = {}
@@ -113,26 +132,26 @@ class FlowerBackend:
         messages = self._messages(broadcast, by_node)
         begin = time.perf_counter()
         timeout = self.roster.settings.reply_timeout
-        given = self.roster.transport.exchange("train", messages, timeout)
-        seconds, training = time.perf_counter() - begin, 0.0
-        again: set[int] = set()
+        answers = self.roster.transport.exchange("train", messages, timeout)
+        seconds, training_seconds = time.perf_counter() - begin, 0.0
+        ask_again: set[int] = set()
         for node, clients in by_node.items():
-            answer = Answer.read(given.get(node, "no answer in time"))
-            training = max(training, answer.seconds)
-            again |= self._take(node, broadcast.to(clients), answer, collected)
+            answer = Answer.read(answers.get(node, "no answer in time"))
+            training_seconds = max(training_seconds, answer.seconds)
+            ask_again |= self._use(answer, node, broadcast.to(clients), collected)
         log.info(
             "round %d, %s: %d of %d nodes answered; %.1f MB down, %.1f MB up, %.1f s, "
             "of which clients %.1f s",
             broadcast.round,
             broadcast.kind,
-            len(given),
+            len(answers),
             len(messages),
             _megabytes(messages.values()),
-            _megabytes(given.values()),
+            _megabytes(answers.values()),
             seconds,
-            training,
+            training_seconds,
         )
-        return again
+        return ask_again
 
     def _messages(
         self, broadcast: Broadcast, by_node: Mapping[int, Sequence[int]]
@@ -146,25 +165,29 @@ class FlowerBackend:
         payload = write_sections(broadcast.payload)
         shared: dict[str, bytes] = {}
         if broadcast.kind == "train":
-            blobs = (write_sections({name: state}) for name, state in broadcast.shared.items())
-            shared = {name_of(blob): blob for blob in blobs}
+            for name, state in broadcast.shared.items():
+                blob = write_sections({name: state})
+                shared[name_of(blob)] = blob
         messages = {}
-        for node, clients in by_node.items():
-            known = self.roster.known[node]
+        for number, clients in by_node.items():
+            node = self.roster.nodes[number]
             request = Request(
                 broadcast.kind,
                 self.recipe,
                 self.assignment,
-                content=known.facts.content,
+                content=node.facts.content,
                 round=broadcast.round,
                 clients={client: broadcast.last_of(client) for client in clients},
                 shared=tuple(shared),
             )
-            news = {SHARED + name: blob for name, blob in shared.items() if name not in known.held}
-            messages[node] = request.write({PAYLOAD: payload, **news})
+            parts = {PAYLOAD: payload}
+            for name, blob in shared.items():
+                if name not in node.held:
+                    parts[SHARED + name] = blob
+            messages[number] = request.write(parts)
         return messages
 
-    def _take(self, node: int, asked: Broadcast, answer: Answer, collected: Collected) -> set[int]:
+    def _use(self, answer: Answer, node: int, asked: Broadcast, collected: Collected) -> set[int]:
         """Use one node's answer; return the clients that it should be asked for again."""
         clients = asked.clients
         if answer.error is not None:
@@ -172,12 +195,12 @@ class FlowerBackend:
             collected.refused |= dict.fromkeys(clients, answer.error)
             return set(clients) if answer.moved else set()
         if answer.needs:
-            self.roster.known[node].held -= answer.needs
+            self.roster.nodes[node].held -= answer.needs
             return set(clients)
-        self.roster.known[node].held = set(answer.held)
+        self.roster.nodes[node].held = set(answer.held)
         failed = dict(answer.failed)
         for reply in answer.replies:
-            reason = self._objection(reply, asked, answer, collected)
+            reason = self._find_problem(reply, asked, answer, collected)
             if reason is None:
                 collected.replies[reply.client] = reply
             elif reply.client in clients and reply.client not in collected.replies:
@@ -189,7 +212,7 @@ class FlowerBackend:
                 collected.refused[client] = failed.get(client, "no reply")
         return set()
 
-    def _objection(
+    def _find_problem(
         self, reply: Reply, asked: Broadcast, answer: Answer, collected: Collected
     ) -> str | None:
         """Say why a reply must not be used; None if it may be."""
@@ -197,23 +220,25 @@ class FlowerBackend:
             return "its node was not asked for it"
         if reply.client in collected.replies:
             return "there is one already"
-        for key, given, wanted in (
+        for key, value, expected in (
             ("round", answer.round, asked.round),
             ("kind", answer.kind, asked.kind),
             ("experiment", answer.experiment, self.assignment.experiment),
         ):
-            if given != wanted:
-                return f"it is for {key} {given}, not {wanted}"
-        if reply.num_examples != (size := self.sizes[reply.client]):
+            if value != expected:
+                return f"it is for {key} {value}, not {expected}"
+        size = self.sizes[reply.client]
+        if reply.num_examples != size:
             return f"it has {reply.num_examples} samples, not {size}"
-        return objection(reply, asked.kind, self.expected)
+        return find_problem(reply, asked.kind, self.expected)
 
     def _check_enough(self, broadcast: Broadcast, collected: Collected, enough: int) -> None:
         """Log what is missing; stop if it is too much."""
         round, clients = broadcast.round, broadcast.clients
-        missing = {
-            c: collected.refused.get(c, "no reply") for c in clients if c not in collected.replies
-        }
+        missing = {}
+        for client in clients:
+            if client not in collected.replies:
+                missing[client] = collected.refused.get(client, "no reply")
         for client, reason in missing.items():
             log.warning("round %d, client %d: not used: %s", round, client, reason)
         if len(collected.replies) >= enough:

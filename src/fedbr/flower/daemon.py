@@ -10,32 +10,32 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from typing import Any
 
-Blobs = dict[str, bytes]
+from .types import Blobs, Config
 
 # The environment variable by which Flower's processes know where it listens: a file that only this
 # user can open.
 SOCKET = "FEDBR_NODE_SOCKET"
 
 
-def reply_in_daemon(
-    blobs: Blobs, config: Mapping[str, Any], otherwise: Callable[[], Blobs]
-) -> Blobs:
+def reply_in_daemon(blobs: Blobs, config: Config, fallback: Callable[[], Blobs]) -> Blobs:
     """Let the process that stays answer a message.
 
-    config: the node's settings, as Flower has them. otherwise: answers where there is no such
-    process, or it died.
+    Args:
+        blobs: the message.
+        config: the node's settings, as Flower has them.
+        fallback: answers where there is no such process, or it died.
     """
     if address := os.environ.get(SOCKET):
         with suppress(OSError, EOFError), Client(address, "AF_UNIX") as connection:
             _send(connection, blobs, config)
-            return _receive(connection)[0]
-    return otherwise()
+            answer, _ = _receive(connection)
+            return answer
+    return fallback()
 
 
 def main(address: str) -> None:
@@ -53,15 +53,17 @@ def main(address: str) -> None:
                 _send(connection, reply_here(blobs, config), {})
 
 
-def _send(connection: Connection, blobs: Blobs, config: Mapping[str, Any]) -> None:
-    connection.send_bytes(json.dumps({"names": list(blobs), "config": dict(config)}).encode())
+def _send(connection: Connection, blobs: Blobs, config: Config) -> None:
+    header = {"names": list(blobs), "config": dict(config)}
+    connection.send_bytes(json.dumps(header).encode())
     for blob in blobs.values():
         connection.send_bytes(blob)
 
 
-def _receive(connection: Connection) -> tuple[Blobs, dict[str, Any]]:
+def _receive(connection: Connection) -> tuple[Blobs, Config]:
     header = json.loads(connection.recv_bytes())
-    return {name: connection.recv_bytes() for name in header["names"]}, header["config"]
+    blobs = {name: connection.recv_bytes() for name in header["names"]}
+    return blobs, header["config"]
 
 
 if __name__ == "__main__":

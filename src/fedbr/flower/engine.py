@@ -1,4 +1,4 @@
-"""Trains runs on the nodes of a federation, for the one runner."""
+"""The engine that trains runs on the nodes of a federation; ``run.runner`` calls it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ..backends.base import Backend
 from ..backends.serial import SerialBackend
 from ..core.setup import Setup
 from ..data import Federation
-from ..metrics import used
+from ..metrics import collect_tallies, select
 from ..run.engines import Engine, Work
-from ..run.loop import play, wanted
+from ..run.loop import play
 from ..run.plan import Experiment, PlannedRun
 from ..run.store import RunStore
 from ..run.watch import Watcher
 from ..util.errors import InputError
-from .admission import SITES, check_recipe, federation_of
+from .admission import SITES, check_recipe, find_clients
 from .backend import Examiner, FlowerBackend
 from .examiner import SiteExaminer
-from .log import logged
+from .log import log_to
 from .messages import Assignment
 from .remote import RemoteClients
 from .roster import Roster, Settings, Transport
@@ -33,10 +33,12 @@ log = logging.getLogger("fedbr.flower")
 
 
 class FlowerEngine(Engine):
-    """Runs one after the other; the clients of a round train at their nodes.
+    """Trains runs one after the other; the clients of a round train at their nodes.
 
-    transport: carries messages to the nodes. settings: how long to wait for them. fresh: forget
-    what the sites said of their samples in an earlier call.
+    Args:
+        transport: carries messages to the nodes.
+        settings: how long to wait for them.
+        fresh: whether to forget what the sites said of their samples in an earlier call.
     """
 
     def __init__(self, transport: Transport, settings: Settings, fresh: bool = False) -> None:
@@ -57,19 +59,24 @@ class FlowerEngine(Engine):
         """Train the runs of one experiment."""
         experiment = todo[0].run.experiment
         folder, recipe = _folder(experiment), experiment.recipe
-        with logged(folder / "flower.log"):
+        with log_to(folder / "flower.log"):
             if self.fresh:
                 (folder / SITES).unlink(missing_ok=True)
             roster = Roster(self.transport, self.settings, recipe)
-            clients = federation_of(roster, recipe, folder)
+            clients = find_clients(roster, recipe, folder)
             for work in todo:
-                run, done = work.run, len(work.store.rounds)
-                line = "%s, seed %d: %d of %d rounds are done"
-                log.info(line, run.label, run.seed, done, recipe.train.rounds)
+                run = work.run
+                log.info(
+                    "%s, seed %d: %d of %d rounds are done",
+                    run.label,
+                    run.seed,
+                    len(work.store.rounds),
+                    recipe.train.rounds,
+                )
                 watch.started(run)
                 nodes = _Nodes(roster)
-                tell = partial(watch.round_done, run)
-                play(run, clients(run.seed), work.store, nodes.connect, tell)
+                on_round = partial(watch.round_done, run)
+                play(run, clients(run.seed), work.store, nodes.connect, on_round)
                 nodes.forget(work.store)
                 yield work
 
@@ -89,15 +96,15 @@ class _Nodes:
         block_size: int,
         store: RunStore,
     ) -> Backend:
-        """Let nodes train, who have the memory too.
+        """Make the backend: nodes train, and keep what clients remember.
 
         The server tests, unless the samples are the sites' own.
         """
         recipe, census = run.experiment.recipe, clients.census
         plan = clients.test_plan(recipe.train.evaluate_samples, run.seed)
-        plan = plan.with_tallies(wanted(used(recipe.metrics.extra), plan))
+        plan = plan.with_tallies(collect_tallies(select(recipe.metrics.extra), plan))
         assignment = Assignment(
-            experiment=_name(run, store),
+            experiment=_experiment_name(run, store),
             variant=recipe.compare.index(run.variant),
             seed=run.seed,
             block_size=block_size,
@@ -126,7 +133,7 @@ def _folder(experiment: Experiment) -> Path:
     return experiment.path
 
 
-def _name(run: PlannedRun, store: RunStore) -> str:
+def _experiment_name(run: PlannedRun, store: RunStore) -> str:
     """Name the run for the nodes' files.
 
     It is the same after a restart, and another one after a fresh start.

@@ -11,9 +11,10 @@ from torch import Tensor
 from ..core.evaluation import Answers, Exam, Piece, TestPlan
 from ..recipe.schema import Recipe
 from ..util.errors import RunError
-from .messages import MODEL, Answer, Assignment, Blobs, Request, ranges, write_sections
+from .messages import MODEL, Answer, Assignment, Request, ranges, write_sections
 from .roster import Roster
-from .validate import plausible
+from .types import Blobs
+from .validate import is_plausible
 
 log = logging.getLogger("fedbr.flower")
 
@@ -21,7 +22,12 @@ log = logging.getLogger("fedbr.flower")
 class SiteExaminer:
     """Lets nodes test. Where one is silent, what it counted last stands.
 
-    plan: the sizes of the tests, whose samples are elsewhere. classes: how many there are.
+    Args:
+        roster: the nodes.
+        recipe: what is trained.
+        run: as its nodes know it.
+        plan: the sizes of the tests, whose samples are elsewhere.
+        classes: how many classes there are.
     """
 
     def __init__(
@@ -32,17 +38,28 @@ class SiteExaminer:
         self._counted: dict[tuple[tuple[str, ...], Piece], Tensor] = {}
 
     def test(self, exams: Sequence[Exam]) -> list[Answers]:
-        """Return what was counted; pieces that nobody ever counted are missing."""
+        """Let the nodes count how models do on their tests.
+
+        Returns:
+            What was counted of each piece; pieces that nobody ever counted are missing.
+
+        Raises:
+            RunError: no node ever counted anything.
+        """
         answers = [self._ask(exam) for exam in exams]
-        counted = {piece.test for _, piece in self._counted}
-        if not counted:
+        tested = {piece.test for _, piece in self._counted}
+        if not tested:
             raise RunError("no site could be tested; flower.log says why")
-        sets = enumerate(self.plan.sets)
-        if silent := [test for test, own in sets if own.size and test not in counted]:
-            log.warning("clients %s: never tested, the accuracy is without them", ranges(silent))
+        untested = []
+        for test, test_set in enumerate(self.plan.sets):
+            if test_set.size and test not in tested:
+                untested.append(test)
+        if untested:
+            log.warning("clients %s: never tested, the accuracy is without them", ranges(untested))
         return answers
 
     def _ask(self, exam: Exam) -> Answers:
+        """Let the nodes test one model."""
         holders = self.roster.holders()
         by_node: dict[int, list[Piece]] = {}
         for piece in exam.pieces:
@@ -50,9 +67,9 @@ class SiteExaminer:
                 by_node.setdefault(holders[piece.test], []).append(piece)
         messages = self._messages(exam, by_node)
         timeout = self.roster.settings.reply_timeout
-        given = self.roster.transport.exchange("evaluate", messages, timeout)
+        replies = self.roster.transport.exchange("evaluate", messages, timeout)
         for node, pieces in by_node.items():
-            answer = Answer.read(given.get(node, "no answer in time"))
+            answer = Answer.read(replies.get(node, "no answer in time"))
             self._keep(node, pieces, exam.tallies, answer)
         answers: dict[Piece, Tensor] = {}
         for piece in exam.pieces:
@@ -69,7 +86,7 @@ class SiteExaminer:
                 "test",
                 self.recipe,
                 self.run,
-                content=self.roster.known[node].facts.content,
+                content=self.roster.nodes[node].facts.content,
                 pieces=tuple(pieces),
                 tallies=exam.tallies,
             )
@@ -82,7 +99,7 @@ class SiteExaminer:
         """Keep what a node counted, if it can be right."""
         sizes = [self.plan.tallies[name].size(self.classes) for name in tallies]
         problem = answer.error
-        if problem is None and not plausible(answer.counts, pieces, tallies, sizes):
+        if problem is None and not is_plausible(answer.counts, pieces, tallies, sizes):
             problem = "its counts cannot be right"
         if problem is not None:
             whose = ranges(piece.test for piece in pieces)

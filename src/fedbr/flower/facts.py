@@ -1,18 +1,21 @@
-"""What sites say of their samples, and the JSON of it: figures, never a sample."""
+"""What sites say of their samples, and the JSON of it: numbers and names, never a sample."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Self
 
 from ..util.errors import InputError
+from ..util.tables import Json
 
 PIXELS = "uint8"
 TYPES = (PIXELS, "float16", "float32", "float64")
-LARGEST = 10**7  # numbers in a sample, and classes
-MOST = 10**12  # samples
+# What no site can have more of.
+MAX_NUMBERS = 10**7  # in one sample
+MAX_CLASSES = 10**7
+MAX_SAMPLES = 10**12
 
 
 @dataclass(frozen=True)
@@ -23,17 +26,21 @@ class Common:
     dtype: str
     classes: tuple[str, ...]  # names, in the order of their numbers
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return {"shape": list(self.shape), "dtype": self.dtype, "classes": list(self.classes)}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` wrote; ValueError for what cannot be true."""
+    def from_json(cls, values: Json) -> Self:
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            ValueError: a value cannot be true.
+        """
         shape, dtype, classes = values["shape"], values["dtype"], values["classes"]
         _check(dtype in TYPES, "dtype")
         _check(all(isinstance(size, int) and size > 0 for size in shape), "shape")
-        _check(math.prod(shape) <= LARGEST, "shape")
-        _check(0 < len(classes) <= LARGEST, "classes")
+        _check(math.prod(shape) <= MAX_NUMBERS, "shape")
+        _check(0 < len(classes) <= MAX_CLASSES, "classes")
         _check(all(isinstance(name, str) and len(name) <= 200 for name in classes), "classes")
         return cls(tuple(shape), dtype, tuple(classes))
 
@@ -49,12 +56,16 @@ class ClientFacts:
     content: str  # a hash of the samples
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read a client's figures; ValueError for what cannot be true."""
+    def from_json(cls, values: Json) -> Self:
+        """Read a client's facts.
+
+        Raises:
+            ValueError: a value cannot be true.
+        """
         facts = cls(**{field.name: values[field.name] for field in fields(cls)})
         for name in ("samples", "distinct", "test_samples"):
             number = getattr(facts, name)
-            _check(isinstance(number, int) and 0 <= number < MOST, name)
+            _check(isinstance(number, int) and 0 <= number < MAX_SAMPLES, name)
         _check(facts.samples > 0, "samples")
         _check(isinstance(facts.content, str), "content")
         return facts
@@ -73,40 +84,47 @@ class SiteFacts:
     common: Common
     clients: Mapping[int, ClientFacts]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         clients = {str(client): asdict(facts) for client, facts in self.clients.items()}
         return {"common": self.common.to_json(), "clients": clients}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` wrote; ValueError, KeyError or TypeError for what is no such."""
+    def from_json(cls, values: Json) -> Self:
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            ValueError: a value cannot be true.
+            AttributeError, KeyError, TypeError: the form is another one.
+        """
         common = Common.from_json(values["common"])
-        clients = {
-            int(client): ClientFacts.from_json(facts) for client, facts in values["clients"].items()
-        }
-        most = len(common.classes) + 1
-        for facts in clients.values():
-            _check(0 <= float(facts.effective_classes) < most, "effective_classes")
+        limit = len(common.classes) + 1
+        clients = {}
+        for client, entry in values["clients"].items():
+            facts = ClientFacts.from_json(entry)
+            _check(0 <= float(facts.effective_classes) < limit, "effective_classes")
+            clients[int(client)] = facts
         return cls(common, clients)
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a node says of its samples."""
+    """What a node answers when it is asked about its samples."""
 
     own: bool  # whether they are the site's own; if not, they are those of the recipe
     content: str  # a hash of them
-    site: SiteFacts | None = None  # of own samples; None: what it said of them makes no sense
+    site: SiteFacts | None = None  # of own samples; None: what it said of them is invalid
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         site = {} if self.site is None else self.site.to_json()
         return {"own": self.own, "content": self.content, **site}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
+    def from_json(cls, values: Json) -> Self:
         """Read what some node wrote.
 
-        Raises InputError if it does not say the least; other errors for what is no table at all.
+        Raises:
+            InputError: it does not say whose its samples are.
+            KeyError, TypeError: the form is another one.
         """
         own, content = values["own"], values["content"]
         if not isinstance(own, bool) or not isinstance(content, str):
@@ -120,35 +138,42 @@ class NodeFacts:
         return cls(own, content, site)
 
 
-def in_common(sites: Mapping[int, Common]) -> Common:
-    """Return what all sites have in common; refuse those that do not fit together.
+def merge_common(sites: Mapping[int, Common]) -> Common:
+    """Return what all sites have in common, with the names of all classes, sorted.
 
-    sites: what each client's site said. All names of classes are kept, sorted.
+    Args:
+        sites: what each client's site said.
+
+    Raises:
+        InputError: the samples of two sites differ in shape or type.
 
     >>> one = Common((4,), "float32", ("2", "10"))
-    >>> in_common({0: one, 1: Common((4,), "float32", ("cat", "1"))}).classes
+    >>> merge_common({0: one, 1: Common((4,), "float32", ("cat", "1"))}).classes
     ('1', '2', '10', 'cat')
     """
-    (first, one), *others = sorted(sites.items())
+    (first_client, first), *others = sorted(sites.items())
     for client, other in others:
-        for key, here, there in (
-            ("shape", list(one.shape), list(other.shape)),
-            ("dtype", one.dtype, other.dtype),
-        ):
-            if here != there:
-                raise InputError(
-                    f"client {client}: samples of {key} {there}, those of client {first} have "
-                    f"{here}; all sites must have the same"
-                )
+        _check_same(client, "shape", list(other.shape), first_client, list(first.shape))
+        _check_same(client, "dtype", other.dtype, first_client, first.dtype)
     names = {name for common in sites.values() for name in common.classes}
-    return Common(one.shape, one.dtype, tuple(sorted(names, key=_by_number)))
+    return Common(first.shape, first.dtype, tuple(sorted(names, key=_sort_key)))
 
 
-def _by_number(name: str) -> tuple[int, int, str]:
+def _check_same(
+    client: int, key: str, value: object, first_client: int, first_value: object
+) -> None:
+    if value != first_value:
+        raise InputError(
+            f"client {client}: samples of {key} {value}, those of client {first_client} have "
+            f"{first_value}; all sites must have the same"
+        )
+
+
+def _sort_key(name: str) -> tuple[int, int, str]:
     """Sort names that are numbers by their value, before all others."""
     return (0, int(name), "") if name.isdecimal() else (1, 0, name)
 
 
-def _check(true: bool, what: str) -> None:
-    if not true:
+def _check(possible: bool, what: str) -> None:
+    if not possible:
         raise ValueError(f"{what} cannot be right")

@@ -1,4 +1,4 @@
-"""A certificate authority of one's own, certificates, and the keys by which nodes are known."""
+"""Make a certificate authority, certificates, and the keys by which the server knows nodes."""
 
 from __future__ import annotations
 
@@ -17,47 +17,54 @@ from ..util.errors import InputError
 
 YEARS = 5
 # Names under which Flower's programs on one machine talk to each other.
-HERE = ("localhost", "127.0.0.1")
+LOCAL_HOSTS = ("localhost", "127.0.0.1")
 
 
 def make_keys(folder: Path, hosts: Sequence[str], nodes: Sequence[int]) -> list[Path]:
     """Write what is missing: the authority, the server's certificate, keys of nodes.
 
-    hosts: names under which nodes reach the server. nodes: the first client of each. Returns the
-    files that are new.
+    Args:
+        folder: where the files go; only its owner can enter it.
+        hosts: names under which nodes reach the server.
+        nodes: the first client of each node.
+
+    Returns:
+        The files that are new.
+
+    Raises:
+        InputError: the authority of the folder is not complete, or cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    made: list[Path] = []
+    files: list[Path] = []
     if not (folder / "ca.key").exists():
         if (folder / "ca.crt").exists():
             raise InputError(
                 f"{folder}: has ca.crt but not ca.key, so nothing can be signed; choose another "
                 "folder"
             )
-        key = ec.generate_private_key(ec.SECP384R1())
-        made += _store(folder, "ca", key, _certificate("fedbr authority", key, None))
-    authority = _authority(folder)
+        key = _generate_key()
+        files += _store(folder, "ca", key, _certificate("fedbr authority", key, None))
+    authority = _read_authority(folder)
     if not (folder / "server.crt").exists():
-        key = ec.generate_private_key(ec.SECP384R1())
-        made += _store(
-            folder, "server", key, _certificate("fedbr server", key, authority, [*hosts, *HERE])
-        )
+        key = _generate_key()
+        certificate = _certificate("fedbr server", key, authority, [*hosts, *LOCAL_HOSTS])
+        files += _store(folder, "server", key, certificate)
     for node in nodes:
         if (folder / f"node-{node}").exists():
             continue
-        key = ec.generate_private_key(ec.SECP384R1())
-        made += _store(
-            folder,
-            f"node-{node}.tls",
-            key,
-            _certificate(f"fedbr node {node}", key, authority, HERE),
-        )
-        made += _store_ssh(folder, f"node-{node}")
-    return made
+        key = _generate_key()
+        certificate = _certificate(f"fedbr node {node}", key, authority, LOCAL_HOSTS)
+        files += _store(folder, f"node-{node}.tls", key, certificate)
+        files += _store_ssh(folder, f"node-{node}")
+    return files
 
 
-def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+def _generate_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP384R1())
+
+
+def _read_authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     try:
         key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
         certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
@@ -76,9 +83,19 @@ def _certificate(
     authority: tuple[ec.EllipticCurvePrivateKey, x509.Certificate] | None,
     hosts: Sequence[str] = (),
 ) -> x509.Certificate:
-    """Sign a certificate; without an authority it is one itself."""
+    """Sign a certificate.
+
+    Args:
+        name: of its owner.
+        key: the owner's.
+        authority: the key and the certificate of who signs; None: it is an authority itself.
+        hosts: names and addresses of the owner.
+    """
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    signer, issuer = (key, subject) if authority is None else (authority[0], authority[1].subject)
+    if authority is None:
+        signer, issuer = key, subject
+    else:
+        signer, issuer = authority[0], authority[1].subject
     now = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()
@@ -128,26 +145,31 @@ def _store(
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    files = [folder / f"{name}.key", folder / f"{name}.crt"]
-    _secret(files[0], pem)
-    files[1].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    return files
+    key_file, certificate_file = folder / f"{name}.key", folder / f"{name}.crt"
+    _write_secret(key_file, pem)
+    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    return [key_file, certificate_file]
 
 
 def _store_ssh(folder: Path, name: str) -> list[Path]:
     """Write the key by which the SuperLink knows a node, in the form that Flower reads."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
+    key = _generate_key()
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
     public = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
-    files = [folder / name, folder / f"{name}.pub"]
-    files[1].write_bytes(public + b"\n")
-    _secret(files[0], key.private_bytes(encoding, form, serialization.NoEncryption()))
-    return files
+    private_file, public_file = folder / name, folder / f"{name}.pub"
+    public_file.write_bytes(public + b"\n")
+    _write_secret(private_file, private)
+    return [private_file, public_file]
 
 
-def _secret(file: Path, content: bytes) -> None:
+def _write_secret(file: Path, content: bytes) -> None:
     """Write a file that only its owner can read, from its first moment on."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)

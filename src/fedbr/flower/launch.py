@@ -1,36 +1,49 @@
-"""Flower's programs for one federation: the SuperLink, and its nodes."""
+"""Start the programs of one federation: the SuperLink, and its nodes."""
 
 from __future__ import annotations
 
 import ipaddress
 import json
-import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ..util.errors import InputError, RunError
-from ..util.files import write
 from .daemon import SOCKET
+from .flwr_command import check_key, register, write_connection
 from .messages import ranges
-from .programs import Programs, environment, free_port, last_words, listens, program, wait_until
+from .programs import (
+    Programs,
+    find_program,
+    free_port,
+    is_listening,
+    last_message,
+    wait_until,
+)
 from .settings import read_ids
+from .types import Config, ConfigValue
 
-NAME = "fedbr"  # of the connection, in Flower's config.toml
 # In the log of a node that the SuperLink does not let in; the process ends with 1.
 REFUSED = "Exit Code: 305"
 UNTRUSTED = b"certificate verify failed"
-START = 120.0  # seconds for a program to listen, or to answer
+START_TIMEOUT = 120.0  # seconds for a program to listen
 RETRY = 10.0  # seconds between the attempts of a node that is refused
 RETRIES = 18
 
 
 def check_address(host: str, keys: Path | None, insecure: bool) -> None:
-    """Refuse to listen to the world without TLS, unless that is wanted."""
+    """Refuse to listen to other machines without TLS, unless the user insists.
+
+    Args:
+        host: the address to listen on.
+        keys: the folder of certificates and keys; None: without TLS.
+        insecure: whether the user insists.
+
+    Raises:
+        InputError: others could reach it.
+    """
     if keys is None and not insecure and not _is_loopback(host):
         raise InputError(
             f"--host {host}: others can reach it, and without --keys everybody can read and join; "
@@ -43,82 +56,122 @@ def start_superlink(
 ) -> None:
     """Start a SuperLink, and wait until it listens.
 
-    folder: for its database and its log. keys: the nodes whose public keys are there may join.
+    Args:
+        programs: it becomes one of them.
+        folder: for its database and its log.
+        host: the address to listen on.
+        port: the port to listen on.
+        keys: the nodes whose public keys are there may join; None: all may, without TLS.
+
+    Raises:
+        InputError: the port is in use, or a key is missing.
+        RunError: the SuperLink does not start.
     """
-    if listens(_reachable(host), port):
+    address = _reachable(host)
+    if is_listening(address, port):
         raise InputError(f"--port {port}: already in use")
-    line = ["flower-superlink", "--host", host, "--port", str(port)]
-    line += ["--database", str(folder / "state.db"), "--disable-runtime-dependency-installation"]
+    command = ["flower-superlink", "--host", host, "--port", str(port)]
+    command += ["--database", str(folder / "state.db")]
+    command += ["--disable-runtime-dependency-installation"]
     if keys is None:
-        line += ["--insecure"]
+        command += ["--insecure"]
     else:
-        line += ["--enable-supernode-auth", *_tls(keys, "server")]
-    programs.start("the SuperLink", line, folder / "superlink.log")
+        command += ["--enable-supernode-auth", *_tls_options(keys, "server")]
+    programs.start("the SuperLink", command, folder / "superlink.log")
     wait_until(
-        lambda: listens(_reachable(host), port), START, "the SuperLink to listen", programs.check
+        lambda: is_listening(address, port),
+        START_TIMEOUT,
+        "the SuperLink to listen",
+        programs.check,
     )
-    write_connection(programs.home, f"{_reachable(host)}:{port}", keys)
-    for public in sorted(keys.glob("node-*.pub")) if keys else ():
-        register(programs.home, public)
+    write_connection(programs.home, f"{address}:{port}", keys)
+    if keys is not None:
+        for public_key in sorted(keys.glob("node-*.pub")):
+            register(programs.home, public_key)
 
 
-def register(home: Path, public: Path) -> None:
-    """Let the SuperLink know a node; one that it knows already stays."""
-    done = flwr(home, "supernode", "register", str(public), NAME)
-    if done.returncode and "already" not in done.stdout + done.stderr:
-        reason = plain_words(done.stdout + done.stderr)
-        raise RunError(f"{public.name}: cannot be registered ({reason})")
-
-
-def node_line(
-    superlink: str, config: Mapping[str, Any], port: int, keys: Path | None, name: str
+def node_command(
+    superlink: str, config: Config, port: int, keys: Path | None, name: str
 ) -> list[str]:
-    """Return the command line of a node that listens on this machine only."""
+    """Return the command line of a node that listens on this machine only.
+
+    Args:
+        superlink: HOST:PORT of the SuperLink.
+        config: the settings of the node, as ``node_config`` makes them.
+        port: for the node's own processes.
+        keys: the folder of certificates and keys; None: without TLS.
+        name: of the node's key in that folder.
+
+    Raises:
+        InputError: a key is missing.
+    """
     settings = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-    line = ["flower-supernode", "--superlink", superlink, "--host", "127.0.0.1"]
-    line += ["--port", str(port), "--node-config", settings]
+    command = ["flower-supernode", "--superlink", superlink, "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--node-config", settings]
     if keys is None:
-        return [*line, "--insecure"]
-    line += ["--root-certificates", str(existing(keys / "ca.crt"))]
-    line += ["--auth-supernode-private-key", str(existing(keys / name))]
-    return [*line, *_tls(keys, f"{name}.tls")]
+        return [*command, "--insecure"]
+    command += ["--root-certificates", str(check_key(keys / "ca.crt"))]
+    command += ["--auth-supernode-private-key", str(check_key(keys / name))]
+    return [*command, *_tls_options(keys, f"{name}.tls")]
 
 
-def start_node(programs: Programs, name: str, line: list[str], log: Path) -> None:
-    """Start a node, and the process in which its clients train."""
-    program(line[0])  # say at once that Flower is not installed
+def start_node(programs: Programs, name: str, command: list[str], log: Path) -> None:
+    """Start a node, and the process in which its clients train.
+
+    Args:
+        programs: both become one of them.
+        name: what to call the node.
+        command: its command line.
+        log: the file to which both write.
+
+    Raises:
+        InputError: Flower is not installed.
+        RunError: the process does not start.
+    """
+    find_program(command[0])  # say at once that Flower is not installed
     settings = {}
     if hasattr(socket, "AF_UNIX"):
         # In a folder that is only ours; and short, as sockets need it.
         address = programs.private_folder() / "socket"
-        line_of_daemon = [sys.executable, "-m", "fedbr.flower.daemon", str(address)]
-        programs.start(daemon_of(name), line_of_daemon, log)
-        wait_until(address.exists, START, "the node to import its libraries", programs.check)
+        daemon_command = [sys.executable, "-m", "fedbr.flower.daemon", str(address)]
+        programs.start(daemon_name(name), daemon_command, log)
+        wait_until(
+            address.exists, START_TIMEOUT, "the node to import its libraries", programs.check
+        )
         settings = {SOCKET: str(address)}
-    programs.start(name, line, log, settings)
+    programs.start(name, command, log, settings)
 
 
-def daemon_of(node: str) -> str:
-    """Name the process of a node in which its clients train."""
+def daemon_name(node: str) -> str:
+    """Return the name of the process in which a node's clients train."""
     return f"{node} (daemon)"
 
 
-def keep_node(programs: Programs, line: list[str], log: Path) -> None:
+def keep_node(programs: Programs, command: list[str], log: Path) -> None:
     """Run a node until it ends.
 
     Where the SuperLink refuses it, as after a quick restart, it is started again for a while.
+
+    Args:
+        programs: the node becomes one of them.
+        command: its command line.
+        log: the file to which it writes.
+
+    Raises:
+        RunError: the node ended, or the SuperLink refused it for too long.
     """
-    refused = 0
-    while refused <= RETRIES:
-        before, begin = log.stat().st_size if log.exists() else 0, time.monotonic()
-        start_node(programs, "the node", line, log)
-        code = _watched(programs.running["the node"], log, before)
+    refusals = 0
+    while refusals <= RETRIES:
+        log_start = log.stat().st_size if log.exists() else 0
+        start = time.monotonic()
+        start_node(programs, "the node", command, log)
+        code = _wait_for_node(programs.running["the node"], log, log_start)
         programs.close()
-        words = last_words(log, before)
-        if REFUSED not in words:
-            raise RunError(f"the node ended with code {code}: {words}; all of it: {log}")
-        was_in = time.monotonic() - begin >= START  # then refusals count anew
-        refused = 1 if was_in else refused + 1
+        message = last_message(log, log_start)
+        if REFUSED not in message:
+            raise RunError(f"the node ended with code {code}: {message}; all of it: {log}")
+        was_connected = time.monotonic() - start >= START_TIMEOUT  # then refusals count anew
+        refusals = 1 if was_connected else refusals + 1
         time.sleep(RETRY)
     raise RunError(
         f"the SuperLink refused the node for {RETRY * RETRIES:.0f} s: is its public key registered "
@@ -126,12 +179,16 @@ def keep_node(programs: Programs, line: list[str], log: Path) -> None:
     )
 
 
-def _watched(node: subprocess.Popen[bytes], log: Path, before: int) -> int:
-    """Wait for a node to end. One that does not trust the SuperLink would try for ever."""
-    end = time.monotonic() + START
+def _wait_for_node(node: subprocess.Popen[bytes], log: Path, log_start: int) -> int:
+    """Wait until a node ends, and return its exit code.
+
+    Raises:
+        RunError: it does not trust the SuperLink, and would try for ever.
+    """
+    end = time.monotonic() + START_TIMEOUT
     while node.poll() is None and time.monotonic() < end:
         time.sleep(1)
-        if UNTRUSTED in log.read_bytes()[before:].lower():
+        if UNTRUSTED in log.read_bytes()[log_start:].lower():
             raise RunError(
                 "the certificate of the SuperLink is not signed by the ca.crt of this node; "
                 f"Log: {log}"
@@ -141,19 +198,31 @@ def _watched(node: subprocess.Popen[bytes], log: Path, before: int) -> int:
 
 def node_config(
     ids: str, data: str, state: Path, workers: int = 1, anew: bool = False
-) -> dict[str, Any]:
-    """Return the settings of a node, as Flower hands them to its clients."""
+) -> dict[str, ConfigValue]:
+    """Return the settings of a node, as Flower hands them to its clients.
+
+    Args:
+        ids: its clients, such as "0-499".
+        data: the site's own samples; "": the recipe's.
+        state: the folder in which its clients' memory is kept.
+        workers: processes that train.
+        anew: whether clients whose memory is lost may begin again.
+
+    Raises:
+        InputError: there is no such file, or Flower could not read its path.
+    """
     read_ids(ids)
-    config: dict[str, Any] = {"ids": ids, "state-dir": str(state.absolute())}
+    paths = {"state-dir": str(state.absolute())}
     if data:
-        place = Path(data).expanduser().absolute()
-        if not place.exists():
+        path = Path(data).expanduser().absolute()
+        if not path.exists():
             raise InputError(f"--data {data}: there is no such file or folder")
-        config["data-path"] = str(place)
-    if '"' in "".join(config.values()):
+        paths["data-path"] = str(path)
+    if '"' in "".join(paths.values()):
         raise InputError(
             f"--data {data}, --dir {state.parent}: Flower reads no paths with quotation marks"
         )
+    config: dict[str, ConfigValue] = {"ids": ids, **paths}
     if workers > 1:
         config["workers"] = workers
     if anew:
@@ -161,61 +230,23 @@ def node_config(
     return config
 
 
-def write_connection(home: Path, address: str, keys: Path | None) -> None:
-    """Tell the flwr command where the SuperLink is."""
-    home.mkdir(parents=True, exist_ok=True)
-    safety = "insecure = true"
-    if keys:
-        safety = f'root-certificates = "{existing(keys / "ca.crt").absolute()}"'
-    lines = [
-        "[superlink]",
-        f'default = "{NAME}"',
-        "",
-        f"[superlink.{NAME}]",
-        f'address = "{address}"',
-        safety,
-    ]
-    write(home / "config.toml", "\n".join(lines) + "\n")
-
-
 def start_trial(programs: Programs, folder: Path, clients: int, nodes: int) -> None:
     """Start a SuperLink and nodes that share the recipe's clients, all on this machine."""
     port = free_port()
+    address = f"127.0.0.1:{port}"
     start_superlink(programs, folder, "127.0.0.1", port, None)
     for node in range(nodes):
-        ids = ranges(range(clients * node // nodes, clients * (node + 1) // nodes))
-        config = node_config(ids, "", folder / f"node-{node}")
-        line = node_line(f"127.0.0.1:{port}", config, free_port(), None, "")
-        start_node(programs, f"node {node}", line, folder / f"node-{node}.log")
+        first, stop = clients * node // nodes, clients * (node + 1) // nodes
+        config = node_config(ranges(range(first, stop)), "", folder / f"node-{node}")
+        command = node_command(address, config, free_port(), None, "")
+        start_node(programs, f"node {node}", command, folder / f"node-{node}.log")
 
 
-def flwr(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Call Flower's own command line."""
-    line = [program("flwr"), *words]
-    try:
-        return subprocess.run(
-            line, env=environment(home), capture_output=True, text=True, timeout=START, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RunError(f"flwr {words[0]}: the SuperLink did not answer in {START:.0f} s") from error
-
-
-def existing(file: Path) -> Path:
-    """Refuse a file that is not there."""
-    if not file.exists():
-        raise InputError(
-            f"--keys {file.parent}: has no {file.name}; make it with fedbr flower keys"
-        )
-    return file
-
-
-def _tls(keys: Path, name: str) -> list[str]:
-    files = {
-        "--ssl-ca-certfile": "ca.crt",
-        "--ssl-certfile": f"{name}.crt",
-        "--ssl-keyfile": f"{name}.key",
-    }
-    return [word for option, file in files.items() for word in (option, str(existing(keys / file)))]
+def _tls_options(keys: Path, name: str) -> list[str]:
+    options = ["--ssl-ca-certfile", str(check_key(keys / "ca.crt"))]
+    options += ["--ssl-certfile", str(check_key(keys / f"{name}.crt"))]
+    options += ["--ssl-keyfile", str(check_key(keys / f"{name}.key"))]
+    return options
 
 
 def _is_loopback(host: str) -> bool:
@@ -226,9 +257,5 @@ def _is_loopback(host: str) -> bool:
 
 
 def _reachable(host: str) -> str:
+    """Return the address at which this machine reaches a program that listens on ``host``."""
     return "127.0.0.1" if host in ("0.0.0.0", "::") else host
-
-
-def plain_words(text: str) -> str:
-    """Return the end of what Flower's command line printed, without colours and frames."""
-    return " ".join(re.sub(r"[^\x20-\x7e]+", " ", text).split())[-300:]

@@ -21,8 +21,8 @@ class _Lines(logging.Formatter):
 
 
 @contextmanager
-def logged(file: Path) -> Iterator[None]:
-    """Write what happens to a file, for good."""
+def log_to(file: Path) -> Iterator[None]:
+    """Append what is logged meanwhile to a file, and the error if it ends with one."""
     handler = logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
@@ -30,8 +30,10 @@ def logged(file: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        known = isinstance(error, InputError | RunError)
-        log.error("%s", error if known else f"{type(error).__name__}: {error}")
+        if isinstance(error, InputError | RunError):
+            log.error("%s", error)
+        else:
+            log.error("%s: %s", type(error).__name__, error)
         raise
     finally:
         log.removeHandler(handler)

@@ -8,19 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from .. import __version__
 from ..core.evaluation import Piece
 from ..core.wire import Payload, Reply, pack, unpack
 from ..recipe.load import parse
 from ..recipe.schema import Recipe
+from ..util.tables import Json
 from .facts import Common
+from .types import Blobs
 
-Blobs = dict[str, bytes]  # a message: its header, and payloads that several nodes may share
-Header = dict[str, Any]  # JSON
-
-REQUEST, ANSWER, PAYLOAD, MODEL, SHARED = "request", "answer", "payload", "model", "shared/"
+# The names of the pieces of a message.
+REQUEST, ANSWER = "request", "answer"  # with the header
+PAYLOAD, MODEL, SHARED = "payload", "model", "shared/"
 
 Kind = Literal["who", "contribute", "train", "test", "forget"]
 
@@ -39,12 +40,12 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Request:
-    """What the server wants of a node."""
+    """What the server asks of a node."""
 
     kind: Kind
     recipe: Recipe
     run: Assignment | None = None  # None: "who", before a run begins
-    content: str | None = None  # the hash of the samples that the node said it has
+    content: str | None = None  # the hash of the samples that the node has, by its own answer
     round: int = 0
     clients: Mapping[int, int] = field(default_factory=dict)  # -> the round of its last training
     shared: tuple[str, ...] = ()  # names of all that the server shares with everybody
@@ -53,7 +54,11 @@ class Request:
 
     @property
     def assignment(self) -> Assignment:
-        """The run that it is about."""
+        """The run that it is about.
+
+        Raises:
+            ValueError: it is about none.
+        """
         if self.run is None:
             raise ValueError(f"a request {self.kind!r} must say of which run")
         return self.run
@@ -61,9 +66,10 @@ class Request:
     def write(self, parts: Mapping[str, bytes] | None = None) -> Blobs:
         """Make a message of it.
 
-        parts: payloads; those that are one object for several nodes are stored and sent once.
+        Args:
+            parts: payloads; those that are one object for several nodes are stored and sent once.
         """
-        header: Header = {
+        header: Json = {
             "kind": self.kind,
             "version": __version__,
             "recipe": self.recipe.model_dump(mode="json", exclude_none=True),
@@ -96,7 +102,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node says. Only the form is certain; nothing in it needs to be true."""
+    """What a node answers. Only the form is certain; nothing in it needs to be true."""
 
     clients: tuple[int, ...] = ()  # that the node holds
     version: str = __version__  # of fedbr
@@ -115,20 +121,33 @@ class Answer:
 
     def write(self) -> Blobs:
         """Make a message of it."""
-        header: Header = {"clients": self.clients, "version": self.version}
-        header |= {"failed": {str(client): why for client, why in self.failed.items()}}
-        header |= {"needs": sorted(self.needs), "held": sorted(self.held)}
+        header: Json = {
+            "clients": self.clients,
+            "version": self.version,
+            "failed": {str(client): reason for client, reason in self.failed.items()},
+            "needs": sorted(self.needs),
+            "held": sorted(self.held),
+        }
         for name in ("error", "moved", "facts", "kind", "round", "experiment", "seconds", "counts"):
             header[name] = getattr(self, name)
         return pack_answer(header, self.replies)
 
     @classmethod
-    def read(cls, given: Blobs | str) -> Self:
-        """Read an answer, or what has come instead of one; what makes no sense is an error."""
-        if isinstance(given, str):
-            return cls(error=given)
+    def read(cls, answer: Blobs | str) -> Self:
+        """Read an answer.
+
+        Args:
+            answer: a message, or in a line why there is none.
+
+        Returns:
+            The answer; one whose ``error`` says what is wrong if it cannot be read.
+        """
+        if isinstance(answer, str):
+            return cls(error=answer)
         try:
-            header, replies = unpack_answer(given)
+            header, replies = unpack_answer(answer)
+            failed = header.get("failed", {})
+            counts = header.get("counts", ())
             return cls(
                 clients=tuple(int(client) for client in header["clients"]),
                 version=str(header.get("version")),
@@ -138,38 +157,45 @@ class Answer:
                 kind=header.get("kind"),
                 round=header.get("round"),
                 experiment=header.get("experiment"),
-                failed={int(c): str(why) for c, why in header.get("failed", {}).items()},
+                failed={int(client): str(reason) for client, reason in failed.items()},
                 needs=frozenset(header.get("needs", ())),
                 held=frozenset(header.get("held", ())),
                 seconds=float(header.get("seconds", 0.0)),
-                counts=[[float(n) for n in row] for row in header.get("counts", ())],
+                counts=[[float(number) for number in row] for row in counts],
                 replies=replies,
             )
         except Exception as error:  # nothing that a node sends may stop the server
-            return cls(error=f"its answer makes no sense ({type(error).__name__}: {error})")
+            return cls(error=f"its answer is invalid ({type(error).__name__}: {error})")
 
 
-def pack_answer(header: Header, replies: Sequence[Reply] = ()) -> Blobs:
+def pack_answer(header: Json, replies: Sequence[Reply] = ()) -> Blobs:
     """Write a header, and the replies of a node's clients."""
-    fields = [
-        {"client": r.client, "num_examples": r.num_examples, "metrics": r.metrics} for r in replies
-    ]
-    payloads = {f"reply/{i}": reply.payload for i, reply in enumerate(replies)}
-    return {ANSWER: pack({**header, "replies": fields}, payloads)}
+    entries, payloads = [], {}
+    for i, reply in enumerate(replies):
+        entries.append(
+            {
+                "client": reply.client,
+                "num_examples": reply.num_examples,
+                "metrics": reply.metrics,
+            }
+        )
+        payloads[f"reply/{i}"] = reply.payload
+    return {ANSWER: pack({**header, "replies": entries}, payloads)}
 
 
-def unpack_answer(blobs: Mapping[str, bytes]) -> tuple[Header, list[Reply]]:
+def unpack_answer(blobs: Mapping[str, bytes]) -> tuple[Json, list[Reply]]:
     """Read what ``pack_answer`` wrote; whoever wrote it, replies have the right form."""
     header, payloads = unpack(blobs[ANSWER])
-    replies = [
-        Reply(
-            client=int(fields["client"]),
-            num_examples=int(fields["num_examples"]),
+    replies = []
+    for i, entry in enumerate(header.pop("replies")):
+        metrics = {str(name): float(value) for name, value in entry["metrics"].items()}
+        reply = Reply(
+            client=int(entry["client"]),
+            num_examples=int(entry["num_examples"]),
             payload=payloads.get(f"reply/{i}", {}),
-            metrics={str(k): float(v) for k, v in fields["metrics"].items()},
+            metrics=metrics,
         )
-        for i, fields in enumerate(header.pop("replies"))
-    ]
+        replies.append(reply)
     return header, replies
 
 
@@ -194,7 +220,8 @@ def one_line(text: str, most: int = 1000) -> str:
     >>> one_line("a\nb\x1b[31m")
     'a b [31m'
     """
-    return " ".join("".join(c if c.isprintable() else " " for c in text[:most]).split())
+    printable = "".join(c if c.isprintable() else " " for c in text[:most])
+    return " ".join(printable.split())
 
 
 def ranges(clients: Iterable[int]) -> str:
@@ -212,9 +239,10 @@ def ranges(clients: Iterable[int]) -> str:
     return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def _read_run(values: Mapping[str, Any] | None) -> Assignment | None:
+def _read_run(values: Json | None) -> Assignment | None:
     if values is None:
         return None
     common = values["common"]
-    known = {**values, "common": None if common is None else Common.from_json(common)}
-    return Assignment(**known)
+    if common is not None:
+        common = Common.from_json(common)
+    return Assignment(**{**values, "common": common})

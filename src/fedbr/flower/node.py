@@ -1,5 +1,6 @@
-"""What a node does with a message: its clients train, or test; their memory goes to its disk before
-the answer.
+"""What a node does with a message: its clients train, or test.
+
+What they remember goes to its disk before the answer leaves.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from .messages import (
     PAYLOAD,
     SHARED,
     Answer,
-    Blobs,
     Request,
     name_of,
     ranges,
     read_sections,
 )
 from .node_files import NodeFiles
+from .types import Blobs
 
 log = logging.getLogger("fedbr.flower")
 
@@ -56,12 +57,18 @@ class Site(Protocol):
         ...
 
     def backend(self, request: Request) -> LocalBackend:
-        """Make who trains and tests."""
+        """Make the backend that trains and tests."""
         ...
 
 
 def reply_to(blobs: Blobs, settings: NodeSettings, site: Site) -> Blobs:
-    """Answer one message; whatever goes wrong becomes a line that the server can log."""
+    """Answer one message; whatever goes wrong becomes a line that the server can log.
+
+    Args:
+        blobs: the message.
+        settings: of the node.
+        site: its samples and models.
+    """
     base = Answer(settings.clients)
     try:
         request = Request.read(blobs)
@@ -73,14 +80,22 @@ def reply_to(blobs: Blobs, settings: NodeSettings, site: Site) -> Blobs:
 
 
 def experiment_name(text: object) -> str:
-    """Check what becomes the name of a folder."""
+    """Check a name that becomes the name of a folder.
+
+    Raises:
+        InputError: it has other characters than small letters and digits, or too many.
+    """
     if not isinstance(text, str) or not re.fullmatch(r"[0-9a-z]{1,64}", text):
-        raise InputError(f"experiment = {text!r}: letters and digits are expected")
+        raise InputError(f"experiment = {text!r}: expected small letters and digits")
     return text
 
 
 def explain(error: BaseException) -> str:
-    """Say in one line what went wrong."""
+    """Say in one line what went wrong.
+
+    >>> explain(KeyError("content"))
+    "KeyError: 'content'"
+    """
     if isinstance(error, OSError):
         return f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
     text = " ".join(str(error).split())
@@ -112,12 +127,16 @@ def _train(
     base: Answer,
 ) -> Answer:
     """Let the node's clients contribute, or train, block by block."""
-    if strangers := request.clients.keys() - set(settings.clients):
-        return replace(base, error=f"clients {ranges(strangers)} are not here", moved=True)
-    try:
-        shared = _shared(request, blobs, files) if request.kind == "train" else {}
-    except LookupError as missing:
-        return replace(base, needs=frozenset(missing.args))
+    strangers = request.clients.keys() - set(settings.clients)
+    if strangers:
+        error = f"clients {ranges(strangers)} are not at this node"
+        return replace(base, error=error, moved=True)
+    shared: Payload = {}
+    if request.kind == "train":
+        try:
+            shared = _read_shared(request, blobs, files)
+        except LookupError as missing:
+            return replace(base, needs=frozenset(missing.args))
     assert request.kind in ("contribute", "train")
     broadcast = Broadcast(
         request.kind,
@@ -127,33 +146,36 @@ def _train(
         shared,
         last={client: last for client, last in request.clients.items() if last},
     )
-    backend = site.backend(request)
+    training = _Training(site.backend(request), broadcast, files, settings)
     begin = time.perf_counter()
-    done = _Training(backend, broadcast, files, settings)
-    done.all_blocks()
+    training.run()
     return replace(
         base,
-        failed=done.failed,
+        failed=training.failed,
         held=files.held(),
         seconds=time.perf_counter() - begin,
-        replies=done.replies,
+        replies=training.replies,
     )
 
 
-def _shared(request: Request, blobs: Blobs, files: NodeFiles) -> Payload:
+def _read_shared(request: Request, blobs: Blobs, files: NodeFiles) -> Payload:
     """Return what the server shares with all, from the message or the disk.
 
-    Raises LookupError for what is missing.
+    Raises:
+        LookupError: payloads are missing; its arguments are their names.
+        ValueError: one was damaged on its way.
     """
-    brought = {
-        key.removeprefix(SHARED): blob for key, blob in blobs.items() if key.startswith(SHARED)
-    }
-    for name, blob in brought.items():
+    received = {}
+    for key, blob in blobs.items():
+        if key.startswith(SHARED):
+            received[key.removeprefix(SHARED)] = blob
+    for name, blob in received.items():
         if name_of(blob) != name:
             raise ValueError(f"shared payload {name} was damaged on its way")
-    if missing := sorted(set(request.shared) - {*files.held(), *brought}):
+    missing = sorted(set(request.shared) - {*files.held(), *received})
+    if missing:
         raise LookupError(*missing)
-    files.keep_shared(brought, request.shared)
+    files.keep_shared(received, request.shared)
     return files.shared(request.shared)
 
 
@@ -168,30 +190,31 @@ class _Training:
     replies: list[Reply] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)  # client -> why it has no reply
 
-    def all_blocks(self) -> None:
+    def run(self) -> None:
+        """Train all clients, as many blocks at once as there are workers."""
         # All clients remember the same things. Who trains together is decided among all, as in
         # fedbr run.
         clients, workers = self.broadcast.clients, self.settings.workers
-        together = blocks([{} for _ in clients], self.backend.block_size)
-        for start in range(0, len(together), workers):
-            chosen = together[start : start + workers]
-            self._some([[clients[i] for i in members] for members in chosen])
+        positions = blocks([{} for _ in clients], self.backend.block_size)
+        client_blocks = [[clients[i] for i in block] for block in positions]
+        for start in range(0, len(client_blocks), workers):
+            self._train_blocks(client_blocks[start : start + workers])
 
-    def _some(self, chosen: Sequence[Sequence[int]]) -> None:
-        """Train as many blocks as there are workers."""
+    def _train_blocks(self, client_blocks: Sequence[Sequence[int]]) -> None:
+        """Train some blocks of clients together."""
         last = dict(self.broadcast.last)
-        ready: list[int] = []
-        places: list[list[int]] = []
-        for members in chosen:
-            able = [client for client in members if self._remembers(client, last)]
+        ready: list[int] = []  # the clients that can train
+        ready_blocks: list[list[int]] = []  # of positions in ``ready``
+        for block in client_blocks:
+            able = [client for client in block if self._load_memory(client, last)]
             if able:
-                places.append(list(range(len(ready), len(ready) + len(able))))
+                ready_blocks.append(list(range(len(ready), len(ready) + len(able))))
                 ready += able
         if not ready:
             return
         message = replace(self.broadcast.to(ready), last=last)
         try:
-            replies = self.backend.run(message, places)
+            replies = self.backend.run(message, ready_blocks)
         except Exception as error:  # of these blocks; the others may be well
             log.exception("clients %s", ranges(ready))
             self.failed |= dict.fromkeys(ready, explain(error))
@@ -199,10 +222,13 @@ class _Training:
         for reply in replies:
             self._keep(reply)
 
-    def _remembers(self, client: int, last: dict[int, int]) -> bool:
-        """Load the memory that the server counts on; say whether the client can train.
+    def _load_memory(self, client: int, last: dict[int, int]) -> bool:
+        """Load what the server expects a client to remember; say whether it can train.
 
-        last: forgets when the client trained, if it may begin again.
+        Args:
+            client: its number.
+            last: the round of each client's last training; this one is removed if it may begin
+                again.
         """
         round = last.get(client, 0)
         if self.broadcast.kind != "train" or not round or not new_state(self.backend.setup):
@@ -235,9 +261,11 @@ class _Training:
 
 def _test(request: Request, blobs: Blobs, site: Site) -> Sequence[Sequence[float]]:
     """Count the answers to each piece, and nothing but what the recipe's metrics want counted."""
-    backend, model = site.backend(request), read_sections(blobs[MODEL])["model"]
-    if strangers := set(request.tallies) - backend.plan.tallies.keys():
-        raise InputError(f"the metrics of the recipe do not count {sorted(strangers)[0]!r}")
+    backend = site.backend(request)
+    unknown = sorted(set(request.tallies) - backend.plan.tallies.keys())
+    if unknown:
+        raise InputError(f"the metrics of the recipe do not count {unknown[0]!r}")
+    model = read_sections(blobs[MODEL])["model"]
     exam = Exam(model, request.pieces, request.tallies)
     (counts,) = backend.test([exam])
     return [counts[piece].tolist() for piece in request.pieces]

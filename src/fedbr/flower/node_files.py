@@ -19,6 +19,9 @@ class NodeFiles:
 
     A client's memory is written before its reply leaves. The last two rounds are kept, in case the
     server never gets the reply and asks for the round again.
+
+    Args:
+        folder: of the experiment, on the disk of the node.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,9 +35,13 @@ class NodeFiles:
         return None
 
     def save(self, client: int, round: int, state: Payload, before: int) -> None:
-        """Write what a client remembers.
+        """Write what a client remembers, and remove what it remembered of older rounds.
 
-        before: the round that it started from, whose file stays.
+        Args:
+            client: its number.
+            round: the one that it has trained in.
+            state: what it remembers.
+            before: the round that it started from, whose file stays.
         """
         self._states.save(client, round, state)
         keep = (self._states.path(client, round), self._states.path(client, before))
@@ -43,12 +50,16 @@ class NodeFiles:
                 file.unlink(missing_ok=True)
 
     def held(self) -> frozenset[str]:
-        """Name the shared payloads that are here."""
+        """Return the names of the shared payloads that are here."""
         files = self.folder.glob("shared-*.safetensors")
         return frozenset(file.stem.removeprefix("shared-") for file in files)
 
     def shared(self, names: Iterable[str]) -> Payload:
-        """Return shared payloads; LookupError for one that is damaged, which is removed."""
+        """Read shared payloads.
+
+        Raises:
+            LookupError: one is missing, or was damaged and is removed.
+        """
         payload: Payload = {}
         for name in names:
             file = self._shared_file(name)
@@ -59,8 +70,13 @@ class NodeFiles:
             payload |= read_sections(blob)
         return payload
 
-    def keep_shared(self, blobs: Mapping[str, bytes], wanted: Iterable[str]) -> None:
-        """Write new shared payloads; remove what nobody wants any more."""
+    def keep_shared(self, blobs: Mapping[str, bytes], names: Iterable[str]) -> None:
+        """Write new shared payloads, and remove old ones.
+
+        Args:
+            blobs: new payloads by name.
+            names: of all that are in use; others are removed.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, blob in blobs.items():
             file = self._shared_file(name)
@@ -69,7 +85,7 @@ class NodeFiles:
             except OSError:  # on a full disk, half a file would stay in the way
                 file.with_name(f".{file.name}.new").unlink(missing_ok=True)
                 raise
-        for old in self.held() - set(wanted):
+        for old in self.held() - set(names):
             self._shared_file(old).unlink(missing_ok=True)
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""Flower's programs as processes of ours: safe settings, logs in files, and nothing left behind."""
+"""Start Flower's programs with safe settings and logs in files, and leave none of them behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..util.errors import InputError, RunError
-from ..util.processes import ending_with_us
+from ..util.processes import make_child_setup
 
 SAFE = {  # nothing is sent to anybody but the SuperLink, and nothing is installed
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -28,7 +28,11 @@ PATIENCE = 15.0  # seconds until a process that was asked to end is killed
 
 
 class Programs:
-    """Programs that end when this object does."""
+    """Programs that end when this object is closed.
+
+    Args:
+        home: the folder of Flower's own files.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home = home  # Flower's files: connections, installed apps, keys of the session
@@ -37,47 +41,66 @@ class Programs:
         self._folders: list[tempfile.TemporaryDirectory[str]] = []
 
     def start(
-        self, name: str, line: Sequence[str], log: Path, settings: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Start a program, in place of one of that name; what it prints goes to a file."""
+        """Start a program, in place of one of that name.
+
+        Args:
+            name: what to call it.
+            command: its command line.
+            log: the file to which what it prints is appended.
+            settings: environment variables, beside those of all programs.
+        """
         if name in self.running:
             self.stop(name)
         log.parent.mkdir(parents=True, exist_ok=True)
+        first, *arguments = command
+        if not Path(first).is_absolute():
+            first = find_program(first)
         with log.open("ab") as file:
             self.running[name] = subprocess.Popen(
-                [line[0] if Path(line[0]).is_absolute() else program(line[0]), *line[1:]],
+                [first, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=environment(self.home) | dict(settings or {}),
                 start_new_session=True,  # Ctrl-C is for us; we end them
-                preexec_fn=ending_with_us(),
+                preexec_fn=make_child_setup(),
             )
         self.logs[name] = log
 
     def private_folder(self) -> Path:
-        """Make a folder that only this user can enter, and that goes at the end."""
+        """Make a folder that only this user can enter, and that is removed at the end."""
         self._folders.append(tempfile.TemporaryDirectory(prefix="fedbr-"))
         return Path(self._folders[-1].name)
 
     def check(self, besides: str = "") -> None:
-        """Raise RunError if one of them has ended.
+        """Check that all programs run.
 
-        besides: the name of one that may.
+        Args:
+            besides: the name of one that may have ended.
+
+        Raises:
+            RunError: one has ended.
         """
         for name, process in self.running.items():
-            if name != besides and (code := process.poll()) is not None:
+            code = process.poll()
+            if name != besides and code is not None:
                 log = self.logs[name]
                 raise RunError(
-                    f"{name} ended with code {code}: {last_words(log)}; all of it: {log}"
+                    f"{name} ended with code {code}: {last_message(log)}; all of it: {log}"
                 )
 
     def stop(self, name: str) -> None:
-        """End one, and all that it started."""
+        """End a program, and all that it started."""
         self.running[name].terminate()
-        self._gone(name)
+        self._wait_for_end(name)
 
-    def _gone(self, name: str) -> None:
+    def _wait_for_end(self, name: str) -> None:
         """Wait for one that was asked to end.
 
         It is asked once only: Flower takes a second signal for an order to drop everything.
@@ -90,11 +113,11 @@ class Programs:
         process.wait()
 
     def close(self) -> None:
-        """End all, the last one first."""
+        """End all programs, the last one first."""
         for process in self.running.values():
             process.terminate()
         for name in reversed(list(self.running)):
-            self._gone(name)
+            self._wait_for_end(name)
         while self._folders:
             self._folders.pop().cleanup()
 
@@ -117,8 +140,12 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def program(name: str) -> str:
-    """Find one of Flower's programs, beside this Python before anywhere else."""
+def find_program(name: str) -> str:
+    """Return the path of one of Flower's programs, beside this Python before anywhere else.
+
+    Raises:
+        InputError: Flower is not installed.
+    """
     beside = shutil.which(name, path=str(Path(sys.executable).parent))
     path = beside or shutil.which(name)
     if path is None:
@@ -126,28 +153,34 @@ def program(name: str) -> str:
     return path
 
 
-def last_words(log: Path, start: int = 0) -> str:
-    """Return what a program complained of last, or its last line.
+def last_message(log: Path, start: int = 0) -> str:
+    """Return the last error that a program printed, or its last line.
 
-    start: the place in its log from which on to look.
+    Args:
+        log: what it printed.
+        start: the byte of the log from which on to look.
     """
     text = log.read_bytes()[start:].decode("utf-8", "replace") if log.exists() else ""
-    plain = (re.sub(r"\x1b\[\d*m", "", line).strip() for line in text.splitlines())
-    lines = [line for line in plain if line]
+    lines = []
+    for line in text.splitlines():
+        plain = re.sub(r"\x1b\[\d*m", "", line).strip()
+        if plain:
+            lines.append(plain)
     errors = [i for i, line in enumerate(lines) if line.startswith("ERROR")]
-    chosen = lines[errors[-1] : errors[-1] + 3] if errors else lines[-1:]
-    return " ".join(" ".join(chosen).removeprefix("ERROR :").split()) or "it said nothing"
+    last_lines = lines[errors[-1] : errors[-1] + 3] if errors else lines[-1:]
+    message = " ".join(last_lines).removeprefix("ERROR :")
+    return " ".join(message.split()) or "it printed nothing"
 
 
 def free_port() -> int:
-    """Find a port of this machine that nobody listens on."""
+    """Return a port of this machine that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def listens(host: str, port: int) -> bool:
-    """Say whether somebody listens there."""
+def is_listening(host: str, port: int) -> bool:
+    """Say whether a program listens at an address."""
     with suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False
@@ -158,7 +191,14 @@ def wait_until(
 ) -> None:
     """Wait for something.
 
-    what: the same in words. check: is called meanwhile, and raises when there is no use in waiting.
+    Args:
+        ready: says whether it has come.
+        seconds: how long to wait.
+        what: the same in words.
+        check: is called meanwhile, and raises when there is no use in waiting.
+
+    Raises:
+        RunError: it did not come in time.
     """
     end = time.monotonic() + seconds
     while not ready():

@@ -20,7 +20,7 @@ from ..core.wire import Payload
 from ..util.processes import one_thread
 
 SAMPLES = 256
-SMALL = 1e-3  # a learning rate with which nothing diverges
+MAX_LR = 1e-3  # with which nothing diverges
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,19 @@ class Rehearsal:
 
 
 def rehearse(setup: Setup) -> Rehearsal:
-    """Let one client that never existed do one step; the shapes are those of a real one."""
-    lr = min(setup.spec.lr, SMALL)
+    """Let one made-up client train for one step; the shapes are those of a real one.
+
+    Args:
+        setup: the methods and the model; they stay as they are.
+    """
+    lr = min(setup.spec.lr, MAX_LR)
     spec = replace(setup.spec, local_steps=1, lr=lr, device=CPU, amp=False)
     rng = stream(spec.seed, "rehearsal")
     x = torch.from_numpy(rng.random((SAMPLES, *spec.shape), dtype=np.float32))
     y = torch.arange(SAMPLES) % spec.num_classes
     data = TrainData(Samples(x, y), {0: np.arange(SAMPLES)}, spec.num_classes)
     setup = Setup(setup.methods, setup.model, spec)
-    server, backend = Server(setup), SerialBackend(setup, data, TestPlan.nothing(), 1)
+    server, backend = Server(setup), SerialBackend(setup, data, TestPlan.empty(), 1)
     with one_thread():
         played = play_round(server, backend, 1, [0], everybody=[0])
     contributed = {

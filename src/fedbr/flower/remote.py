@@ -15,38 +15,40 @@ from ..data import DataOptions, proxy
 from ..data.federation import SHOWN, Source
 from .facts import PIXELS, ClientFacts, Common
 
-# A site knows nothing of the clients of others.
+# What a site knows of the clients of other sites: nothing but that they exist.
 UNKNOWN = ClientFacts(10**9, 10**9, 0.0, 0, "")
 
 
 class RemoteClients:
     """Clients without samples, for ``run.loop.play``: a census, and a plan of tests elsewhere.
 
-    common: what the samples of all sites are like. clients: the facts of each, in order. options:
-    the recipe's, which say whether there are public samples.
+    Args:
+        common: what the samples of all sites are like.
+        clients: the facts of each client, in order.
+        options: the recipe's, which say whether there are public samples.
     """
 
     def __init__(
         self, common: Common, clients: Sequence[ClientFacts], options: DataOptions
     ) -> None:
         self.common = common
-        self.census = _census(common, clients)
+        self.census = _make_census(common, clients)
         self.content = self.census.split.hash
-        self.proxy = _public(common, options)
+        self.proxy = _load_public(common, options)
         self._test_sizes = [facts.test_samples for facts in clients]
 
     def test_plan(self, evaluate_samples: int | None, seed: int) -> TestPlan:
         """Say what models are tested on: sites test on all that they have, every time."""
-        return own_tests([TestSet(size) for size in self._test_sizes])
+        return own_test_plan([TestSet(size) for size in self._test_sizes])
 
 
-def own_tests(sets: Sequence[TestSet]) -> TestPlan:
+def own_test_plan(sets: Sequence[TestSet]) -> TestPlan:
     """Return the plan in which every client has a test set of its own."""
     clients = range(len(sets))
     return TestPlan(sets, clients, [{client: 1.0} for client in clients])
 
 
-def _census(common: Common, clients: Sequence[ClientFacts]) -> Census:
+def _make_census(common: Common, clients: Sequence[ClientFacts]) -> Census:
     count, classes = len(clients), len(common.classes)
     contents = " ".join(facts.content for facts in clients)
     are_numbers = list(common.classes) == [str(i) for i in range(classes)]
@@ -71,7 +73,7 @@ def _census(common: Common, clients: Sequence[ClientFacts]) -> Census:
     )
 
 
-def _public(common: Common, options: DataOptions) -> Samples | None:
+def _load_public(common: Common, options: DataOptions) -> Samples | None:
     """Return the public samples that a recipe asks for, stored as those of the sites are."""
     pixels = common.dtype == PIXELS
     none = Samples(

@@ -12,7 +12,8 @@ from .. import __version__
 from ..recipe.schema import Recipe
 from ..util.errors import InputError, RunError
 from .facts import NodeFacts
-from .messages import Answer, Blobs, Request, ranges
+from .messages import Answer, Request, ranges
+from .types import Blobs
 
 log = logging.getLogger("fedbr.flower")
 
@@ -24,16 +25,21 @@ BRIEF = 30.0
 
 
 class Transport(Protocol):
-    """Carries messages to nodes and brings their answers back.
+    """Carries messages to nodes and brings their answers back."""
 
-    An answer may be a line that says what went wrong.
-    """
-
-    def nodes(self) -> list[int]: ...
+    def nodes(self) -> list[int]:
+        """Return the nodes that are connected, the oldest first."""
+        ...
 
     def exchange(
         self, kind: str, messages: Mapping[int, Blobs], timeout: float
-    ) -> dict[int, Blobs | str]: ...
+    ) -> dict[int, Blobs | str]:
+        """Send one message to each node, and wait for answers.
+
+        Returns:
+            The answers that came in time, or in a line what is wrong with them, by node.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,8 @@ class Settings:
 
 
 @dataclass
-class KnownNode:
-    """A node that answered."""
+class Node:
+    """A node that the server can work with."""
 
     clients: Sequence[int]
     facts: NodeFacts
@@ -59,27 +65,37 @@ Check = Callable[[Sequence[int], NodeFacts], str | None]
 
 
 class Roster:
-    """The nodes that a server can work with."""
+    """The nodes that a server can work with.
+
+    Args:
+        transport: carries messages to them.
+        settings: how long to wait for them.
+        recipe: what is trained; nodes must know which samples it is about.
+    """
 
     def __init__(self, transport: Transport, settings: Settings, recipe: Recipe) -> None:
         self.transport, self.settings = transport, settings
-        self.known: dict[int, KnownNode] = {}
+        self.nodes: dict[int, Node] = {}
         self.check: Check = lambda clients, facts: None
         self.problems: dict[int, str] = {}  # node -> why it is of no use now
         self._question = Request("who", recipe).write()
-        self._again: dict[int, float] = {}  # node -> when to ask it again
+        self._retry_at: dict[int, float] = {}  # node -> when to ask it again
         self._failures: dict[int, int] = {}  # node -> how often it could not answer
 
     def refresh(self, brief: bool = False) -> None:
         """Forget nodes that are gone, and ask those that are new.
 
-        brief: whether nobody depends on the new ones, so that they get little time.
+        Args:
+            brief: whether nobody depends on the new ones, so that they get little time.
         """
-        here = self.transport.nodes()
-        for gone in self.known.keys() - set(here):
-            log.warning("clients %s: their node is gone", ranges(self.known.pop(gone).clients))
+        connected = self.transport.nodes()
+        for gone in self.nodes.keys() - set(connected):
+            log.warning("clients %s: their node is gone", ranges(self.nodes.pop(gone).clients))
         now = time.monotonic()
-        new = [n for n in here if n not in self.known and self._again.get(n, 0.0) <= now]
+        new = []
+        for node in connected:
+            if node not in self.nodes and self._retry_at.get(node, 0.0) <= now:
+                new.append(node)
         if not new:
             return
         timeout = self.settings.wait
@@ -91,36 +107,59 @@ class Roster:
             self._introduce(node, Answer.read(answers.get(node, "it did not answer")))
 
     def recheck(self, check: Check) -> None:
-        """Look at all nodes, those that are known too, with another check."""
+        """Check all nodes, now and later, in another way.
+
+        Args:
+            check: says why a node is refused, given its clients and its facts.
+        """
         self.check = check
-        for node, known in list(self.known.items()):
-            if reason := check(known.clients, known.facts):
-                self._refuse(node, f"clients {ranges(known.clients)}: {reason}")
+        for number, node in list(self.nodes.items()):
+            reason = check(node.clients, node.facts)
+            if reason is not None:
+                self._refuse(number, f"clients {ranges(node.clients)}: {reason}")
 
     def wait_for_one(self) -> None:
-        """Wait until some node answers."""
+        """Wait until some node answers.
+
+        Raises:
+            RunError: none did in time.
+        """
         end = time.monotonic() + self.settings.wait
         self.refresh()
-        while not self.known:
+        while not self.nodes:
             if time.monotonic() >= end:
-                waited = f"waited {self.settings.wait:.0f} s: no node is there"
-                raise RunError(waited + self._reasons())
+                raise RunError(
+                    f"waited {self.settings.wait:.0f} s: no node is there{self._reasons()}"
+                )
             time.sleep(POLL)
             self.refresh()
 
     def holders(self) -> dict[int, int]:
         """Return the node of each client.
 
-        Of two that claim one it is the later, which is the first one restarted.
+        Of two nodes that claim a client it is the later, which is the first one restarted.
         """
-        return {client: node for node, known in self.known.items() for client in known.clients}
+        holders = {}
+        for number, node in self.nodes.items():
+            for client in node.clients:
+                holders[client] = number
+        return holders
 
     def wait(self, clients: Collection[int], enough: int, patient: bool) -> None:
-        """Wait for the clients' nodes; if not ``patient``, only until there are enough."""
+        """Wait for the nodes of clients.
+
+        Args:
+            clients: who are needed.
+            enough: how many of them will do when the time is over.
+            patient: whether to wait for all of them; otherwise only until there are enough.
+
+        Raises:
+            RunError: there are not enough in time.
+        """
         end = time.monotonic() + self.settings.wait
         while True:
-            there = len(set(clients) & self.holders().keys())
-            self.refresh(brief=not patient and there >= enough)
+            present = len(set(clients) & self.holders().keys())
+            self.refresh(brief=not patient and present >= enough)
             missing = set(clients) - self.holders().keys()
             present = len(clients) - len(missing)
             if not missing or (present >= enough and not patient):
@@ -132,19 +171,21 @@ class Roster:
         if present >= enough:
             log.warning("%s, which is enough", line)
             return
-        waited = f"waited {self.settings.wait:.0f} s: {line}, {enough} are needed"
-        raise RunError(waited + self._reasons())
+        raise RunError(
+            f"waited {self.settings.wait:.0f} s: {line}, {enough} are needed{self._reasons()}"
+        )
 
     def lose(self, node: int, reason: str) -> None:
-        """Ask a node anew before it gets work again."""
+        """Forget a node; it is asked anew before it gets work again."""
         log.warning("%s", reason)
         self.problems[node] = reason
-        self.known.pop(node, None)
+        self.nodes.pop(node, None)
 
     def _reasons(self) -> str:
         return "".join(f"; {reason}" for reason in self.problems.values())
 
     def _introduce(self, node: int, answer: Answer) -> None:
+        """Take in a new node, or refuse it."""
         clients, facts = answer.clients, None
         reason = answer.error
         if answer.version != __version__:
@@ -159,7 +200,7 @@ class Roster:
             except InputError as error:
                 reason = str(error)
             except Exception as error:  # nothing that a node sends may stop the server
-                reason = f"its facts make no sense ({type(error).__name__}: {error})"
+                reason = f"its facts are invalid ({type(error).__name__}: {error})"
         if reason is not None or facts is None:
             whose = f"clients {ranges(clients)}" if clients else f"node {node}"
             self._refuse(node, f"{whose}: {reason}")
@@ -168,17 +209,17 @@ class Roster:
             log.warning("clients %s: another node holds them now", ranges(taken))
         self.problems.pop(node, None)
         self._failures.pop(node, None)
-        self.known[node] = KnownNode(clients, facts, set(answer.held))
+        self.nodes[node] = Node(clients, facts, set(answer.held))
         log.info("clients %s: their node is here", ranges(clients))
 
     def _refuse(self, node: int, reason: str) -> None:
         self.lose(node, reason)
         failures = self._failures.get(node, 0)
-        self._again[node] = time.monotonic() + PATIENCE * 2 ** min(10, failures)
+        self._retry_at[node] = time.monotonic() + PATIENCE * 2 ** min(10, failures)
         self._failures[node] = failures + 1
 
 
 def _read_facts(values: object) -> NodeFacts:
-    if not isinstance(values, Mapping):
-        raise TypeError("they are no table")
+    if not isinstance(values, dict):
+        raise TypeError("expected a table")
     return NodeFacts.from_json(values)

@@ -23,8 +23,17 @@ def serve(
 ) -> Results:
     """Train every variant of a recipe for every seed on the nodes.
 
-    out: the result folder; training goes on where an earlier call stopped, or starts over if
-    ``fresh``. watch: is told how it goes.
+    Args:
+        transport: carries messages to the nodes.
+        recipe: what to train.
+        out: the result folder; training goes on where an earlier call stopped.
+        settings: how long to wait for nodes, and for how many.
+        fresh: whether to start over instead.
+        watch: is called when a run begins, when it ends, and after every round.
+
+    Raises:
+        InputError: the recipe cannot be trained on these nodes.
+        RunError: too few nodes answer.
     """
     engine = FlowerEngine(transport, settings, fresh)
     (results,) = execute([Experiment(recipe, out)], engine, fresh=fresh, watch=watch)

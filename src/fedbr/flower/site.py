@@ -1,4 +1,4 @@
-"""A site: its own samples, or its share of a recipe's for trials, and who trains on them."""
+"""A site: its own samples, or its share of a recipe's for trials, and the backend that trains."""
 
 from __future__ import annotations
 
@@ -23,39 +23,43 @@ from ..data.federation import Source
 from ..data.partition import effective_classes, find_places
 from ..data.sources import folder, npz
 from ..data.transforms import shrink
-from ..metrics import used
+from ..metrics import collect_tallies, select
 from ..recipe.schema import Recipe
-from ..run.loop import wanted
 from ..run.plan import RecipeSource
 from ..run.setup import build_setup
 from ..util.errors import InputError
 from .facts import ClientFacts, Common, NodeFacts, SiteFacts
 from .messages import Assignment, Request
 from .node import NodeSettings
-from .remote import UNKNOWN, RemoteClients, own_tests
+from .remote import UNKNOWN, RemoteClients, own_test_plan
 
 
 class RecipeSite:
-    """The node's clients of a recipe that every node can load."""
+    """Clients of a recipe whose samples every node can load, for trials."""
 
     def __init__(self, settings: NodeSettings) -> None:
         self.settings = settings
 
     def facts(self, recipe: Recipe) -> NodeFacts:
-        """Say which samples the recipe led to here."""
+        """Say which samples the recipe leads to at this node.
+
+        Raises:
+            InputError: the recipe has not so many clients.
+        """
         clients = RecipeSource(recipe).clients(recipe.train.seeds[0])
         count = clients.census.num_clients
-        if strangers := [client for client in self.settings.clients if client >= count]:
-            raise InputError(f"client {strangers[0]}: the recipe has clients 0 to {count - 1}")
+        for client in self.settings.clients:
+            if client >= count:
+                raise InputError(f"client {client}: the recipe has clients 0 to {count - 1}")
         return NodeFacts(own=False, content=clients.content)
 
     def backend(self, request: Request) -> LocalBackend:
-        """Make who trains; the server tests."""
+        """Make the backend that trains; the server tests."""
         run, source = request.assignment, RecipeSource(request.recipe)
         variant = request.recipe.compare[run.variant]
         clients = source.clients(run.seed)
         setup = source.setup(variant, run.seed, clients)
-        plan = TestPlan.nothing()
+        plan = TestPlan.empty()
         return _backend(setup, clients.train, plan, run.block_size, self.settings.workers)
 
 
@@ -66,10 +70,14 @@ class OwnSite:
         self.settings = settings
 
     def facts(self, recipe: Recipe) -> NodeFacts:
-        """Say what the server must know: figures, the shape of a sample, the names of classes."""
-        source, content = self._source(recipe)
-        train, tests = self._parts(source)
-        hashes = {id(test): _content(test) for test in tests.values()}
+        """Say what the server must know: numbers, the shape of a sample, the names of classes.
+
+        Raises:
+            InputError: the samples are not those of as many clients as the node has.
+        """
+        source, content = self._read(recipe)
+        train, tests = self._deal_samples(source)
+        test_hashes = {id(test): _hash_samples(test) for test in tests.values()}
         clients = {}
         for client, part in train.items():
             test = tests[client]
@@ -78,48 +86,61 @@ class OwnSite:
                 distinct=_count_distinct(source.train, part),
                 effective_classes=effective_classes(source.train.y.numpy()[part]),
                 test_samples=len(test),
-                content=_hash(_content(source.train, part), hashes[id(test)]),
+                content=_hash(_hash_samples(source.train, part), test_hashes[id(test)]),
             )
         x = source.train.x
         dtype = str(x.dtype).removeprefix("torch.")
-        common = Common(tuple(x.shape[1:]), dtype, tuple(_names(source)))
+        common = Common(tuple(x.shape[1:]), dtype, tuple(_class_names(source)))
         return NodeFacts(own=True, content=content, site=SiteFacts(common, clients))
 
     def backend(self, request: Request) -> LocalBackend:
-        """Make who trains and tests; classes have the numbers that the server gave them."""
+        """Make the backend that trains and tests.
+
+        Classes have the numbers that the server gave them.
+
+        Raises:
+            InputError: the samples are others than those of which the server knows.
+        """
         recipe, run = request.recipe, request.assignment
-        source, content = self._source(recipe)
+        source, content = self._read(recipe)
         if request.content != content:
             raise InputError("data: other samples than when this node was asked about them")
-        source = _numbered(source, run)
+        source = _renumber_classes(source, run)
         assert run.common is not None
         everybody = RemoteClients(run.common, [UNKNOWN] * run.clients, recipe.data)
         variant = recipe.compare[run.variant]
         setup = build_setup(recipe.of(variant), variant, everybody, run.seed)
-        parts, tests = self._parts(source)
+        parts, tests = self._deal_samples(source)
         data = TrainData(source.train, parts, len(run.common.classes))
-        nothing = source.test.only(np.zeros(len(source.test), dtype=bool))
-        plan = own_tests([TestSet.of(tests.get(c, nothing)) for c in range(run.clients)])
-        tallies = wanted(used(recipe.metrics.extra), plan)
+        no_samples = source.test.only(np.zeros(len(source.test), dtype=bool))
+        sets = [TestSet.of(tests.get(client, no_samples)) for client in range(run.clients)]
+        plan = own_test_plan(sets)
+        tallies = collect_tallies(select(recipe.metrics.extra), plan)
         plan = replace(plan, tallies={tally.name: tally for tally in tallies})
         return _backend(setup, data, plan, run.block_size, self.settings.workers)
 
-    def _source(self, recipe: Recipe) -> tuple[Source, str]:
+    def _read(self, recipe: Recipe) -> tuple[Source, str]:
+        """Return the samples of this site and their hash."""
         path, options = self.settings.data, recipe.data
-        source, content = _read(path, options.size, Path(path).stat().st_mtime_ns)
+        source, content = _read_source(path, options.size, Path(path).stat().st_mtime_ns)
         return shrink(source, options.shrink), content
 
-    def _parts(self, source: Source) -> tuple[dict[int, Index], dict[int, Samples]]:
-        """Deal the samples to the clients: one has all, several have those that name them."""
+    def _deal_samples(self, source: Source) -> tuple[dict[int, Index], dict[int, Samples]]:
+        """Deal the samples to the clients: one has all, several have those that name them.
+
+        Returns:
+            The places of each client's training samples, and its test samples.
+        """
         clients = self.settings.clients
         if len(clients) == 1:
-            return {clients[0]: np.arange(len(source.train))}, {clients[0]: source.test}
+            (client,) = clients
+            return {client: np.arange(len(source.train))}, {client: source.test}
         named = 1 if source.owner is None else int(source.owner.max()) + 1
         if source.owner is None or named != len(clients):
+            count = named if named > 1 else "none"
             raise InputError(
-                f"ids = {len(clients)} clients: the data of this site name "
-                f"{named if named > 1 else 'none'}; an array 'client' (npz) or client folders must "
-                "name as many"
+                f"ids = {len(clients)} clients: the data of this site name {count}; an array "
+                "'client' (npz) or client folders must name as many"
             )
         parts = dict(zip(clients, find_places(source.owner, len(clients)), strict=True))
         if source.test_owner is None:
@@ -131,7 +152,7 @@ class OwnSite:
 
 
 def site_of(settings: NodeSettings) -> RecipeSite | OwnSite:
-    """Choose by whether a site has data of its own; then nothing else is ever loaded there."""
+    """Return the site of a node; where it has data of its own, nothing else is ever loaded."""
     return OwnSite(settings) if settings.data else RecipeSite(settings)
 
 
@@ -139,21 +160,21 @@ class MessageMemory(ClientMemory):
     """What the clients of one message remember; the node writes it to files by itself."""
 
     def spill(self, round: int) -> None:
-        """Keep it here: each block is written and dropped as soon as it is done."""
+        """Do nothing: the node writes and drops each block as soon as it is trained."""
 
 
 class LastingPoolBackend(PoolBackend):
-    """Uses processes that stay from message to message as long as none of them fails."""
+    """A backend whose processes stay from message to message, as long as none of them fails."""
 
     def __init__(
         self, setup: Setup, data: TrainData, plan: TestPlan, block_size: int, workers: int
     ) -> None:
         pool = lasting_pool(workers)
-        with _closed_on_failure(pool):
+        with _close_on_failure(pool):
             super().__init__(setup, data, plan, block_size, pool, MessageMemory())
 
     def test(self, exams: Sequence[Exam]) -> list[Answers]:
-        with _closed_on_failure(self.pool):
+        with _close_on_failure(self.pool):
             return super().test(exams)
 
     def _answer(self, work: Sequence[Work]) -> Sequence[Outcome]:
@@ -161,19 +182,19 @@ class LastingPoolBackend(PoolBackend):
         if self.pool is not lasting_pool(workers):  # some block before this one failed
             self.pool = lasting_pool(workers)
             self.pool.prepare(self.setup, self.data, self.plan)
-        with _closed_on_failure(self.pool):
+        with _close_on_failure(self.pool):
             return super()._answer(work)
 
 
 @lru_cache(maxsize=1)
 def lasting_pool(workers: int) -> WorkerPool:
-    """Return the processes of this node."""
+    """Return the processes of this node, the same ones in every call."""
     return WorkerPool(workers)
 
 
 @contextmanager
-def _closed_on_failure(pool: WorkerPool) -> Iterator[None]:
-    """After a failure, let others work: who is still busy would answer to the next question."""
+def _close_on_failure(pool: WorkerPool) -> Iterator[None]:
+    """Close the pool after a failure: a busy worker would answer to the next message."""
     try:
         yield
     except Exception:
@@ -191,36 +212,46 @@ def _backend(
 
 
 @lru_cache(maxsize=1)
-def _read(path: str, size: int, changed: int) -> tuple[Source, str]:
-    """Read a site's own samples, and hash them; again when the file has changed."""
+def _read_source(path: str, size: int, changed: int) -> tuple[Source, str]:
+    """Read a site's own samples and hash them.
+
+    Args:
+        path: an .npz file, or a folder of images.
+        size: to which images are scaled.
+        changed: when the file changed last; after that it is read again.
+    """
     source = npz.load(path) if Path(path).suffix == ".npz" else folder.load(path, size)
-    return source, _hash(_content(source.train), _content(source.test))
+    return source, _hash(_hash_samples(source.train), _hash_samples(source.test))
 
 
-def _numbered(source: Source, run: Assignment) -> Source:
+def _renumber_classes(source: Source, run: Assignment) -> Source:
     """Give classes the numbers that they have in the whole federation."""
     assert run.common is not None
-    known, names = run.common.classes, _names(source)
-    if strangers := [name for name in names if name not in known]:
-        raise InputError(f"data: class {strangers[0]!r} is not among those that the run began with")
-    number = torch.tensor([known.index(name) for name in names])
+    classes, names = run.common.classes, _class_names(source)
+    for name in names:
+        if name not in classes:
+            raise InputError(f"data: class {name!r} is not among those that the run began with")
+    number = torch.tensor([classes.index(name) for name in names])
     train = replace(source.train, y=number[source.train.y])
     test = replace(source.test, y=number[source.test.y])
     return replace(source, train=train, test=test)
 
 
-def _names(source: Source) -> list[str]:
+def _class_names(source: Source) -> list[str]:
     return list(source.class_names or map(str, range(source.num_classes)))
 
 
 def _count_distinct(samples: Samples, part: Index) -> int:
     """Count the samples that differ in single precision; -0.0 is no other pixel."""
-    return len({(samples.x[i].float() + 0.0).numpy().tobytes() for i in part})
+    distinct = {(samples.x[i].float() + 0.0).numpy().tobytes() for i in part}
+    return len(distinct)
 
 
-def _content(samples: Samples, part: Index | None = None) -> str:
+def _hash_samples(samples: Samples, part: Index | None = None) -> str:
+    """Hash some samples with their classes; all of them by default."""
     chosen = slice(None) if part is None else torch.from_numpy(part)
-    return _hash(*(tensor[chosen].contiguous().numpy().data for tensor in (samples.x, samples.y)))
+    x, y = samples.x[chosen].contiguous(), samples.y[chosen].contiguous()
+    return _hash(x.numpy().data, y.numpy().data)
 
 
 def _hash(*parts: bytes | memoryview | str) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any
 
-from ..core.method import Method, check_name
+from ..core.method import Method
+from ..core.method_checks import check_name
 from ..util.errors import InputError, unknown
 from ..util.imports import import_object
-from ..util.validation import validated
+from ..util.validation import validate
 from .dann import DANN
 from .fedbr import FedBR
 from .fedcm import FedCM
@@ -33,24 +33,64 @@ from .vhl import VHL
 
 # In the order of the paper's tables.
 TABLE = (
-    Local, FedProx, SCAFFOLD, Moon, DANN, GroupDRO, FedBR, Mixup, NaiveMix, FedMix, VHL, FedCM, FedDecorr, FedNTD,
-)  # fmt: skip
+    Local,
+    FedProx,
+    SCAFFOLD,
+    Moon,
+    DANN,
+    GroupDRO,
+    FedBR,
+    Mixup,
+    NaiveMix,
+    FedMix,
+    VHL,
+    FedCM,
+    FedDecorr,
+    FedNTD,
+)
 METHODS: dict[str, type[Method]] = {cls.name: cls for cls in TABLE}
-# Bytes of a client against FedAvg on the recipe digits: counted by `make traffic`, held true by a
+# Bytes of a client against FedAvg on the recipe digits: counted by `make traffic`, checked by a
 # test.
 TRAFFIC: dict[str, dict[str, float]] = json.loads(
     (resources.files(__package__) / "traffic.json").read_text("utf-8")
 )
 __all__ = [
-    "DANN", "METHODS", "SCAFFOLD", "TRAFFIC", "VHL", "FedBR", "FedCM", "FedDecorr", "FedMix", "FedNTD", "FedProx",
-    "GroupDRO", "Local", "Mixup", "Moon", "NaiveMix", "build", "find",
-]  # fmt: skip
+    "DANN",
+    "METHODS",
+    "SCAFFOLD",
+    "TRAFFIC",
+    "VHL",
+    "FedBR",
+    "FedCM",
+    "FedDecorr",
+    "FedMix",
+    "FedNTD",
+    "FedProx",
+    "GroupDRO",
+    "Local",
+    "Mixup",
+    "Moon",
+    "NaiveMix",
+    "build",
+    "find",
+]
 
 
 def find(name: str, where: str = "method") -> type[Method]:
-    """Return a method's class by its name in the table, or by "package.module:Class"."""
+    """Return a method's class by its name in the table, or by "package.module:Class".
+
+    >>> find("fedprox").__name__
+    'FedProx'
+
+    Args:
+        name: the name.
+        where: what the error message says of where the name comes from.
+
+    Raises:
+        InputError: there is no such method.
+    """
     if ":" in name:
-        return _own(name, where)
+        return _import_method(name, where)
     if name not in METHODS:
         raise InputError(
             f"{unknown(where, name, [*METHODS, 'fedavg'])}, or yours: package.module:Class"
@@ -58,13 +98,20 @@ def find(name: str, where: str = "method") -> type[Method]:
     return METHODS[name]
 
 
-def build(name: str, options: Mapping[str, Any], where: str = "method") -> Method:
-    """Make a method, named as for ``find``."""
+def build(name: str, options: Mapping[str, object], where: str = "method") -> Method:
+    """Make a method, named as for ``find``.
+
+    >>> build("fedprox", {"mu": 0.5})
+    FedProx(mu=0.5)
+
+    Raises:
+        InputError: there is no such method, or it does not have such parameters.
+    """
     cls = find(name, where)
-    return validated(cls, options, cls.name)
+    return validate(cls, options, cls.name)
 
 
-def _own(name: str, where: str) -> type[Method]:
+def _import_method(name: str, where: str) -> type[Method]:
     """Import a user's method."""
     cls = import_object(name, where)
     if not isinstance(cls, type) or not issubclass(cls, Method) or cls is Method:
@@ -74,6 +121,7 @@ def _own(name: str, where: str) -> type[Method]:
     check_name(cls)
     if METHODS.get(cls.name, cls) is not cls:
         raise InputError(
-            f"{where} = {name!r}: its name, {cls.name!r}, belongs to a method of fedbr; give it another"
+            f"{where} = {name!r}: its name, {cls.name!r}, is already in use by a method of fedbr; "
+            "choose another"
         )
     return cls

@@ -51,6 +51,6 @@ class DANN(Method):
         return -self.weight * (slope * out.features).sum(dim=(1, 2))
 
     def _guess(self, ctx: ClientContext, features: Tensor) -> Tensor:
-        """The cross-entropy of the discriminator, whose classes are the clients: [C]."""
+        """Return the cross-entropy of the discriminator, whose classes are the clients: [C]."""
         client = F.one_hot(ctx.clients, ctx.spec.num_clients).unsqueeze(1)
         return soft_cross_entropy(ctx.model.extra(self.name, features), client)

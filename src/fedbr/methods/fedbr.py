@@ -1,4 +1,4 @@
-"""FedBR (Guo, Tang, Lin, 2023): reduce the bias of local learning with label-agnostic pseudo-data."""
+"""FedBR (Guo, Tang, Lin, 2023): reduce the bias of local learning with pseudo-data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ from .pseudo.rsm import sample_means
 
 
 class FedBR(Method):
-    """Balance the classifier on pseudo-data; pull their features to global ones, away from local."""
+    """Balance the classifier on pseudo-data, and draw their features to the global ones.
+
+    Component 1 trains towards equal probabilities of all classes on pseudo-data, which belong to no
+    class. Component 2 draws their features to those of the global model, away from those of the
+    client's samples; a projector, trained against the model, shows where they differ.
+
+    >>> FedBR(lam=0.5, pseudo="mixture").mean_of
+    10
+    """
 
     name: ClassVar[str] = "fedbr"
     paper: ClassVar[str] = (
@@ -53,14 +61,17 @@ class FedBR(Method):
 
     @property
     def _balances(self) -> bool:
+        """Whether component 1 acts."""
         return self.components != 2 and self.lam > 0
 
     @property
     def _contrasts(self) -> bool:
+        """Whether component 2 acts."""
         return self.components != 1 and self.mu > 0
 
     @property
     def _remixes(self) -> bool:
+        """Whether pseudo-samples are mixed anew with the client's own in every step."""
         return self.pseudo == "mixture" and self.mix > 0
 
     @property
@@ -77,20 +88,23 @@ class FedBR(Method):
 
     def check(self, spec: Spec, sizes: Sequence[int]) -> None:
         if self.pseudo == "mixture":
-            if spec.proxy is None:
-                raise InputError(
-                    "fedbr.pseudo = 'mixture' needs public samples: data.proxy = 'photos' or "
-                    "'noise' (Python: proxy=)"
-                )
-            if len(torch.unique(spec.proxy, dim=0)) < self.mean_of:
-                raise InputError(
-                    f"fedbr.mean_of = {self.mean_of}: there are not so many distinct public samples"
-                )
+            self._check_proxy(spec)
         elif max(sizes) < self.mean_of:
             raise InputError(
                 f"fedbr.mean_of = {self.mean_of}: no client has so many distinct samples (at most "
                 f"{max(sizes)}), and a mean of fewer would reveal them; lower it, or set "
                 "fedbr.pseudo = 'mixture'"
+            )
+
+    def _check_proxy(self, spec: Spec) -> None:
+        if spec.proxy is None:
+            raise InputError(
+                "fedbr.pseudo = 'mixture' needs public samples: data.proxy = 'photos' or "
+                "'noise' (Python: proxy=)"
+            )
+        if len(torch.unique(spec.proxy, dim=0)) < self.mean_of:
+            raise InputError(
+                f"fedbr.mean_of = {self.mean_of}: there are not so many distinct public samples"
             )
 
     def extra_module(self, model: FedModel, spec: Spec) -> nn.Module | None:
@@ -101,9 +115,10 @@ class FedBR(Method):
         return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), third)
 
     def contribute(self, x: Tensor, y: Tensor, spec: Spec, rng: np.random.Generator) -> State:
-        helpers = spec.num_clients if self.refresh == "once" else spec.clients_per_round
-        count = math.ceil((self.size or spec.batch_size) / helpers)
-        means = sample_means(x, count, self.mean_of, rng, y if self.balanced else None)
+        contributors = spec.num_clients if self.refresh == "once" else spec.clients_per_round
+        count = math.ceil((self.size or spec.batch_size) / contributors)
+        classes = y if self.balanced else None
+        means = sample_means(x, count, self.mean_of, rng, classes)
         return {"x": means} if len(means) else {}
 
     def share(self, contributions: Sequence[State], spec: Spec, rng: np.random.Generator) -> State:
@@ -113,8 +128,9 @@ class FedBR(Method):
             return {"x": sample_means(spec.proxy, size, self.mean_of, rng)}
         if not contributions:
             return {}
-        pool = torch.cat([c["x"] for c in contributions])
-        return {"x": pool[torch.from_numpy(rng.permutation(len(pool))[:size])]}
+        means = torch.cat([contribution["x"] for contribution in contributions])
+        chosen = rng.permutation(len(means))[:size]
+        return {"x": means[torch.from_numpy(chosen)]}
 
     def begin(self, ctx: ClientContext) -> None:
         # phi_g(x_p) is constant within the round, unless x_p is mixed anew in every step.
@@ -122,8 +138,9 @@ class FedBR(Method):
             ctx.scratch["anchor"] = ctx.model.frozen(ctx.global_params, ctx.shared["x"]).features
 
     def rests(self, step: int) -> bool:
-        own = type(self).probe is FedBR.probe and type(self).loss is FedBR.loss
-        return own and step % self.lazy > 0
+        # A subclass may do more in ``probe`` and ``loss``.
+        unchanged = type(self).probe is FedBR.probe and type(self).loss is FedBR.loss
+        return unchanged and step % self.lazy > 0
 
     def probe(self, ctx: ClientContext, batch: Batch) -> Tensor | None:
         if batch.step % self.lazy or "x" not in ctx.shared:
@@ -131,10 +148,13 @@ class FedBR(Method):
         x, anchor = ctx.shared["x"], ctx.scratch.get("anchor")
         if self.per_step is not None and self.per_step < len(x):
             index = ctx.draw(lambda rng: rng.permutation(len(x))[: self.per_step])
-            x, anchor = x[index], None if anchor is None else anchor[index]
+            x = x[index]
+            anchor = None if anchor is None else anchor[index]
         y = x.new_full((1, 1, ctx.spec.num_classes), 1 / ctx.spec.num_classes)
         if self._remixes:
-            x, y = mixture.mix(x, *ctx.local_samples(x.shape[-len(ctx.spec.shape) - 1], self.mix))
+            count = x.shape[-len(ctx.spec.shape) - 1]
+            own_x, own_y = ctx.local_samples(count, self.mix)
+            x, y = mixture.mix(x, own_x, own_y)
             if self._contrasts:
                 anchor = ctx.model.frozen(ctx.global_params, x).features
         ctx.scratch["y"] = y
@@ -149,14 +169,24 @@ class FedBR(Method):
         if self._balances:
             terms.append(self.lam * soft_cross_entropy(ctx.probed.logits, ctx.scratch["y"]))
         if self._contrasts:
-            near = ctx.scratch["near"]
-            term = self._contrast(ctx, ctx.probed.features, near, out.features)
+            anchor = ctx.scratch["near"]
+            term = self._contrast(ctx, ctx.probed.features, anchor, out.features)
             terms.append(self.mu * term)
-        return self.lazy * sum(terms[1:], terms[0]) if terms else None
+        if not terms:
+            return None
+        return self.lazy * sum(terms[1:], terms[0])
 
     def _contrast(
         self, ctx: ClientContext, pseudo: Tensor, anchor: Tensor, local: Tensor
     ) -> Tensor:
+        """Return component 2 without its weight: [C].
+
+        Args:
+            ctx: the clients.
+            pseudo: features of the pseudo-samples, [C, n, d].
+            anchor: the global model's features of the same, [C, n, d], or [n, d] for all.
+            local: features of the batch, [C, B, d].
+        """
         # Pair j compares pseudo-sample j with batch sample j (mod the batch size).
         count = pseudo.shape[1]
         if count > local.shape[1]:
@@ -169,7 +199,8 @@ class FedBR(Method):
             # theta <- theta + eta * gradient of L_con, on fixed features
             pseudo, local = cut(ctx.model.extra(self.name, pair.detach()), halves)
             shown = ctx.scratch.pop("shown", None)  # P_theta(phi_g), if the last min step left it
-            shown = ctx.model.extra(self.name, near) if shown is None else shown
+            if shown is None:
+                shown = ctx.model.extra(self.name, near)
             ctx.descend(-self.lazy * self._l_con(pseudo, local, shown), self.name)
         pseudo, local = cut(ctx.model.extra(self.name, pair), halves)
         return self._l_con(pseudo, local, self._shown(ctx, anchor, near).detach())
@@ -177,7 +208,7 @@ class FedBR(Method):
     def _shown(self, ctx: ClientContext, anchor: Tensor, near: Tensor) -> Tensor:
         """Return P_theta(phi_g) at the present theta.
 
-        Keep it, with its way back, as long as neither changes.
+        It is kept, with what its gradient needs, as long as neither changes.
         """
         stays = anchor is ctx.scratch.get("anchor")
         if stays and "shown" in ctx.scratch:  # there is no max step
@@ -189,8 +220,9 @@ class FedBR(Method):
         return shown
 
     def _l_con(self, pseudo: Tensor, local: Tensor, near: Tensor) -> Tensor:
-        """-log(f1 / (f1 + f2)) with f1 = exp(tau1 sim(p, g)), f2 = exp(tau2 sim(p, l)).
+        """Return the paper's L_con: [C].
 
-        In its stable form.
+        It is -log(f1 / (f1 + f2)) with f1 = exp(tau1 sim(p, g)) and f2 = exp(tau2 sim(p, l)), in a
+        form that cannot overflow.
         """
         return contrast(pseudo, local, near, self.tau2, self.tau1).mean(dim=1)

@@ -29,8 +29,10 @@ class FedMix(NaiveMix):
             "own_y": batch.y,
             "mean_x": x,
         }
-        # With mixed labels the cross-entropy is (1 - lam) l(y) + lam l(y_mean): the first two terms.
-        return replace(batch, x=ctx.scratch["own_x"], y=(1 - self.lam) * batch.y + self.lam * y)
+        # With mixed labels the cross-entropy is (1 - lam) l(y) + lam l(y_mean): the first two terms
+        # of the expansion.
+        mixed_y = (1 - self.lam) * batch.y + self.lam * y
+        return replace(batch, x=ctx.scratch["own_x"], y=mixed_y)
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor:
         # Methods listed later may have mixed the batch: then only its labels fit. They differ by

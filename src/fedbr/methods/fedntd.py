@@ -31,9 +31,10 @@ class FedNTD(Method):
         return self.beta == 0
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor:
-        teacher = ctx.model.frozen(ctx.global_params, batch.x).logits
+        global_logits = ctx.model.frozen(ctx.global_params, batch.x).logits
         true = batch.y.argmax(dim=-1, keepdim=True)
-        student, teacher = (_not_true(logits, true) / self.tau for logits in (out.logits, teacher))
+        student = _not_true(out.logits, true) / self.tau
+        teacher = _not_true(global_logits, true) / self.tau
         kl = F.kl_div(
             student.log_softmax(dim=-1),
             teacher.log_softmax(dim=-1),

@@ -33,8 +33,8 @@ class GroupDRO(Method):
         return {"log_q": torch.zeros(spec.num_clients, dtype=torch.float64)}  # q = 1
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
-        seen = soft_cross_entropy(out.logits.detach(), batch.y) / ctx.spec.local_steps
-        ctx.scratch["loss"] = ctx.scratch["loss"] + seen if batch.step else seen
+        share = soft_cross_entropy(out.logits.detach(), batch.y) / ctx.spec.local_steps
+        ctx.scratch["loss"] = ctx.scratch["loss"] + share if batch.step else share
         return None
 
     def finish(self, ctx: ClientContext) -> State:
@@ -48,5 +48,5 @@ class GroupDRO(Method):
             state["log_q"][reply.client] = self._log_q(state, reply)
 
     def _log_q(self, state: State, reply: Reply) -> Tensor:
-        """q <- q * exp(eta * loss)"""
+        """Return the logarithm of q * exp(eta * loss)."""
         return state["log_q"][reply.client] + self.eta * reply.payload[self.name]["loss"].double()

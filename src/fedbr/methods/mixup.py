@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import Field
+from torch import Tensor
 
 from ..core.method import Batch, ClientContext, Method, per_client, take
 
@@ -25,8 +26,8 @@ class Mixup(Method):
     def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
         share = ctx.draw(lambda rng: rng.beta(self.alpha, self.alpha))  # one per client and step
         other = ctx.draw(lambda rng: rng.permutation(batch.x.shape[1]))
-        x, y = (
-            per_client(share, t) * t + per_client(1 - share, t) * take(t, other)
-            for t in (batch.x, batch.y)
-        )
-        return replace(batch, x=x, y=y)
+
+        def mix(t: Tensor) -> Tensor:
+            return per_client(share, t) * t + per_client(1 - share, t) * take(t, other)
+
+        return replace(batch, x=mix(batch.x), y=mix(batch.y))

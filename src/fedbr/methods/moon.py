@@ -51,7 +51,7 @@ class Moon(Method):
         return FedModel(encoder, self.width, model.num_classes, new)
 
     def init_client(self, model: FedModel) -> State:
-        return {SEEN: torch.tensor(False), **_own(model.weights())}
+        return {SEEN: torch.tensor(False), **_without_extras(model.weights())}
 
     def begin(self, ctx: ClientContext) -> None:
         if ctx.state[SEEN].any():
@@ -60,17 +60,17 @@ class Moon(Method):
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor | None:
         if "weight" not in ctx.scratch:  # all of them take part for the first time
             return None
-        previous = {k: v for k, v in ctx.state.items() if k != SEEN}
-        near, far = (ctx.model.frozen(w, batch.x).features for w in (ctx.global_params, previous))
-        return ctx.scratch["weight"] * contrast(
-            out.features, far, near, 1 / self.tau, 1 / self.tau
-        ).mean(dim=1)
+        previous = {key: value for key, value in ctx.state.items() if key != SEEN}
+        near = ctx.model.frozen(ctx.global_params, batch.x).features
+        far = ctx.model.frozen(previous, batch.x).features
+        term = contrast(out.features, far, near, 1 / self.tau, 1 / self.tau).mean(dim=1)
+        return ctx.scratch["weight"] * term
 
     def finish(self, ctx: ClientContext) -> State:
-        seen = torch.ones_like(ctx.state[SEEN])
-        ctx.state.update({SEEN: seen, **_own(ctx.model.snapshot())})
+        ctx.state[SEEN] = torch.ones_like(ctx.state[SEEN])
+        ctx.state.update(_without_extras(ctx.model.snapshot()))
         return {}
 
 
-def _own(weights: State) -> State:
+def _without_extras(weights: State) -> State:
     return {k: v for k, v in weights.items() if not k.startswith("extras.")}

@@ -47,18 +47,22 @@ class NaiveMix(Method):
 
     def contribute(self, x: Tensor, y: Tensor, spec: Spec, rng: np.random.Generator) -> State:
         count = math.ceil((self.size or spec.batch_size) / spec.num_clients)
-        chosen = rsm.groups(x, count, self.mean_of, rng)
+        groups = rsm.choose_groups(x, count, self.mean_of, rng)
+        if not groups:
+            return {}
         labels = F.one_hot(y, spec.num_classes).to(x.dtype)
-        return {"x": rsm.means_of(x, chosen), "y": rsm.means_of(labels, chosen)} if chosen else {}
+        return {"x": rsm.means_of(x, groups), "y": rsm.means_of(labels, groups)}
 
     def share(self, contributions: Sequence[State], spec: Spec, rng: np.random.Generator) -> State:
         if not contributions:
             raise InputError(
                 f"{self.name}.mean_of = {self.mean_of}: no client has so many distinct samples"
             )
-        pool = {key: torch.cat([c[key] for c in contributions]) for key in ("x", "y")}
-        kept = torch.from_numpy(rng.permutation(len(pool["x"]))[: self.size or spec.batch_size])
-        return {key: values[kept] for key, values in pool.items()}
+        x = torch.cat([contribution["x"] for contribution in contributions])
+        y = torch.cat([contribution["y"] for contribution in contributions])
+        size = self.size or spec.batch_size
+        chosen = torch.from_numpy(rng.permutation(len(x))[:size])
+        return {"x": x[chosen], "y": y[chosen]}
 
     def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
         x, y = self.means(ctx, batch)

@@ -15,24 +15,24 @@ from ..core.wire import State
 class SCAFFOLD(Method):
     """Add c - c_i to every gradient.
 
-    c_i estimates the client's own mean gradient, c that of all clients.
+    The control variate c_i estimates the client's own mean gradient, c that of all clients.
     """
 
     name: ClassVar[str] = "scaffold"
     paper: ClassVar[str] = "Karimireddy et al. SCAFFOLD: Stochastic Controlled Averaging, ICML 2020"
 
     def init_server(self, model: FedModel, spec: Spec) -> State:
-        return {k: torch.zeros_like(p) for k, p in trained(model).items()}
+        return _zeros(model)
 
     def init_client(self, model: FedModel) -> State:
-        return {k: torch.zeros_like(p) for k, p in trained(model).items()}
+        return _zeros(model)
 
     def broadcast(self, state: State) -> State:
         return state
 
     def begin(self, ctx: ClientContext) -> None:
-        # Constant within the round.
-        ctx.scratch |= {key: c - ctx.state[key] for key, c in ctx.received.items()}
+        for key, c in ctx.received.items():
+            ctx.scratch[key] = c - ctx.state[key]  # constant within the round
 
     def on_grad(self, ctx: ClientContext, params: State) -> None:
         for key, correction in ctx.scratch.items():
@@ -48,8 +48,12 @@ class SCAFFOLD(Method):
         return change
 
     def update_server(self, state: State, ctx: ServerContext) -> None:
-        # c+ = c + |S|/N * the mean of the changes of those who took part, weighted as their models are
+        # c+ = c + |S|/N * the mean change of the clients that took part, weighted as their models
         share = len(ctx.replies) / ctx.spec.num_clients
         for weight, reply in zip(ctx.weights, ctx.replies, strict=True):
             for key, change in reply.payload[self.name].items():
                 state[key] = state[key] + share * weight * change
+
+
+def _zeros(model: FedModel) -> State:
+    return {key: torch.zeros_like(weight) for key, weight in trained(model).items()}

@@ -19,7 +19,7 @@ from .pseudo.virtual import virtual_samples
 
 
 class VHL(Method):
-    """Learn virtual samples too, and draw the features of each class to those of its virtual ones."""
+    """Train on virtual samples too, and draw the features of each class to its virtual ones."""
 
     name: ClassVar[str] = "vhl"
     paper: ClassVar[str] = "Tang et al. Virtual Homogeneity Learning, ICML 2022"
@@ -44,27 +44,27 @@ class VHL(Method):
         return {"x": x.to(spec.dtype), "y": y}
 
     def probe(self, ctx: ClientContext, batch: Batch) -> Tensor:
-        index = ctx.draw(
-            lambda rng: rng.integers(self.size, size=self.per_step or batch.x.shape[1])
-        )
+        count = self.per_step or batch.x.shape[1]
+        index = ctx.draw(lambda rng: rng.integers(self.size, size=count))
         ctx.scratch["y"] = ctx.shared["y"][index]
         return ctx.shared["x"][index]
 
     def loss(self, ctx: ClientContext, batch: Batch, out: Output) -> Tensor:
         assert ctx.probed is not None
         virtual, y = ctx.probed.features, ctx.scratch["y"]
-        together = torch.cat([out.features, virtual.detach()], dim=1)
-        return (
-            self.alpha * soft_cross_entropy(ctx.probed.logits, F.one_hot(y, ctx.spec.num_classes))
-            + self.align
-            * _supcon(together, torch.cat([batch.y.argmax(dim=-1), y], dim=1), self.tau)
-            + self.contrast * _supcon(virtual, y, self.tau)
-        )
+        features = torch.cat([out.features, virtual.detach()], dim=1)
+        labels = F.one_hot(y, ctx.spec.num_classes)
+        cross_entropy = soft_cross_entropy(ctx.probed.logits, labels)
+        classes = torch.cat([batch.y.argmax(dim=-1), y], dim=1)
+        alignment = _contrast_classes(features, classes, self.tau)
+        contrast = _contrast_classes(virtual, y, self.tau)
+        return self.alpha * cross_entropy + self.align * alignment + self.contrast * contrast
 
 
-def _supcon(features: Tensor, classes: Tensor, tau: float) -> Tensor:
-    """Supervised contrast (Khosla et al., 2020): [C, n, d], [C, n] -> [C]; an anchor without a
-    positive counts 0.
+def _contrast_classes(features: Tensor, classes: Tensor, tau: float) -> Tensor:
+    """Return the supervised contrast (Khosla et al., 2020): [C, n, d], [C, n] -> [C].
+
+    A sample without another one of its class counts 0.
     """
     z = F.normalize(features, dim=-1)
     itself = torch.eye(z.shape[1], dtype=torch.bool)

@@ -1,26 +1,38 @@
-"""What is measured: one file a metric, and the table of all.
+"""Metrics: one file for each, and the table of all.
 
-A metric says in words what it means, what it wants counted of the models' answers, and what it
-gives per round and per run. It reads no files and knows no commands. To add one: a file beside
-these with a subclass of ``Metric``, and a line in METRICS; a recipe asks for it by
-``metrics.extra = ["its-name"]``, or for one of your own by "package.module:Class".
+A metric says in words what its values mean, what is counted of the models' answers, and which
+values it has per round and per run. It reads no files and knows no commands.
+
+To add one, write a file beside these with a subclass of ``Metric``, and a line in METRICS. A recipe
+then asks for it by ``metrics.extra = ["its-name"]``, or for one of your own by
+``metrics.extra = ["package.module:Class"]``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from ..core.records import RoundRecord
+from ..core.evaluation import Tally, TestPlan
+from ..core.records import RoundRecord, Value
 from ..util.errors import InputError, unknown
 from ..util.imports import import_object
+from ..util.tables import Json
 from .accuracy import Accuracy
 from .base import MeasuredRound, Metric, Tested, examine
 from .seconds import Seconds
 from .traffic import Traffic
 from .worst_client import WorstClient
 
-__all__ = ["METRICS", "MeasuredRound", "Metric", "Tested", "examine", "find", "used"]
+__all__ = [
+    "METRICS",
+    "MeasuredRound",
+    "Metric",
+    "Tested",
+    "collect_tallies",
+    "examine",
+    "find",
+    "select",
+]
 
 METRICS: dict[str, type[Metric]] = {
     metric.name: metric for metric in (Accuracy, WorstClient, Traffic, Seconds)
@@ -44,54 +56,86 @@ GENERAL = {
 def find(name: str) -> Metric:
     """Return a metric by its name in METRICS, or your own by "package.module:Class".
 
+    Raises:
+        InputError: there is no such metric, or the class is not one.
+
     >>> find("traffic").name
     'traffic'
     """
-    kind = import_object(name, "metrics.extra") if ":" in name else METRICS.get(name)
-    if kind is None:
-        raise unknown("metrics.extra", name, METRICS)
-    if not isinstance(kind, type) or not issubclass(kind, Metric):
+    if ":" not in name:
+        if name not in METRICS:
+            raise unknown("metrics.extra", name, METRICS)
+        return METRICS[name]()
+    cls = import_object(name, "metrics.extra")
+    if not isinstance(cls, type) or not issubclass(cls, Metric):
         raise InputError(f"metrics.extra = {name!r}: not a class derived from fedbr.metrics.Metric")
-    return kind()
+    return cls()
 
 
-def used(extra: Sequence[str] = ()) -> list[Metric]:
-    """Return what a run measures: always the same few, then what a recipe asks for."""
-    return [find(name) for name in dict.fromkeys((*ALWAYS, *extra))]
+def select(extra: Sequence[str] = ()) -> list[Metric]:
+    """Return the metrics of a run: those of every run, then those that a recipe asks for.
+
+    >>> [metric.name for metric in select(["traffic"])]
+    ['accuracy', 'worst-client', 'traffic', 'seconds']
+    """
+    names = dict.fromkeys((*ALWAYS, *extra))
+    return [find(name) for name in names]
+
+
+def collect_tallies(metrics: Sequence[Metric], plan: TestPlan) -> list[Tally]:
+    """Return the tallies of all metrics together, each of them once."""
+    own_tests = plan.shares is not None
+    by_name: dict[str, Tally] = {}
+    for metric in metrics:
+        for tally in metric.tallies(own_tests):
+            by_name[tally.name] = tally
+    return list(by_name.values())
 
 
 def definitions(metrics: Sequence[Metric], own_tests: bool) -> dict[str, str]:
-    """Say in words what each figure of a result means."""
-    said = dict(GENERAL)
+    """Say in words what each value of a result means, by its name.
+
+    Args:
+        own_tests: whether clients are tested on samples of their own, not on a common set.
+    """
+    meanings = dict(GENERAL)
     for metric in metrics:
-        said |= metric.definitions(own_tests)
-    return said
+        meanings |= metric.definitions(own_tests)
+    return meanings
 
 
-def per_round(metrics: Sequence[Metric], measured: MeasuredRound) -> dict[str, Any]:
-    """Return what all metrics say of a round."""
-    figures: dict[str, Any] = {}
+def per_round(metrics: Sequence[Metric], measured: MeasuredRound) -> Json:
+    """Return the values of all metrics for a round.
+
+    Raises:
+        InputError: two metrics have a value of the same name.
+    """
+    values: Json = {}
     for metric in metrics:
-        _merge(figures, metric.per_round(measured), metric)
-    return figures
+        _merge(values, metric.per_round(measured), metric)
+    return values
 
 
 def per_run(
     metrics: Sequence[Metric], rounds: Sequence[RoundRecord], targets: Sequence[float]
-) -> dict[str, Any]:
-    """Return what all metrics say of a run; tables of the same name become one."""
-    figures: dict[str, Any] = {}
+) -> Json:
+    """Return the values of all metrics for a run; tables of the same name become one.
+
+    Raises:
+        InputError: two metrics have a value of the same name.
+    """
+    values: Json = {}
     for metric in metrics:
-        _merge(figures, metric.per_run(rounds, targets), metric)
-    return figures
+        _merge(values, metric.per_run(rounds, targets), metric)
+    return values
 
 
-def _merge(figures: dict[str, Any], more: Mapping[str, Any], metric: Metric) -> None:
+def _merge(values: Json, more: Mapping[str, Value], metric: Metric) -> None:
     for name, value in more.items():
-        known = figures.get(name)
-        if isinstance(known, dict) and isinstance(value, Mapping):
-            _merge(known, value, metric)
-        elif name in figures:
+        present = values.get(name)
+        if isinstance(present, dict) and isinstance(value, Mapping):
+            _merge(present, value, metric)
+        elif name in values:
             raise InputError(f"metrics: {metric.name!r} gives {name!r}, as another metric does")
         else:
-            figures[name] = dict(value) if isinstance(value, Mapping) else value
+            values[name] = dict(value) if isinstance(value, Mapping) else value

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..core.evaluation import Right, RightByClass, Tally
 from ..core.records import RoundRecord, Value
-from .base import BEST_ROUNDS, MeasuredRound, Metric, best
+from .base import BEST_ROUNDS, MeasuredRound, Metric, mean_of_best
 
 
 class Accuracy(Metric):
@@ -16,11 +16,14 @@ class Accuracy(Metric):
     adds_up = "right answers are counted at each site and added up"
 
     def definitions(self, own_tests: bool) -> Mapping[str, str]:
-        everywhere = "mean over all test sets" if own_tests else "on the common held-out test set"
+        if own_tests:
+            tests, client_tests = "mean over all test sets", _OWN_TESTS
+        else:
+            tests, client_tests = "on the common held-out test set", _COMMON_TEST
         return {
-            "accuracy": f"accuracy of the global model after aggregation, {everywhere}",
-            "accuracy_clients": (_OWN_TESTS if own_tests else _COMMON_TEST)
-            + "; all clients, whether they took part in the round or not",
+            "accuracy": f"accuracy of the global model after aggregation, {tests}",
+            "accuracy_clients": f"{client_tests}; all clients, whether they took part in the round "
+            "or not",
             "accuracy.top5": f"mean of the {BEST_ROUNDS} best evaluated rounds (of fewer, if there "
             "are fewer)",
             "accuracy.final": "accuracy after the last round",
@@ -44,16 +47,20 @@ class Accuracy(Metric):
         values = [accuracy for _, accuracy in curve]
         return {
             "accuracy": {
-                "top5": best(values),
+                "top5": mean_of_best(values),
                 "final": values[-1] if values else None,
                 "best": max(values, default=None),
             },
-            "rounds_to": {str(target): _first(curve, target) for target in targets},
+            "rounds_to": {str(target): _first_round(curve, target) for target in targets},
         }
 
 
-def _first(curve: Sequence[tuple[int, float]], target: float) -> int | None:
-    return next((round for round, accuracy in curve if accuracy >= target), None)
+def _first_round(curve: Sequence[tuple[int, float]], target: float) -> int | None:
+    """Return the first round that reaches a target; None if none does."""
+    for round, accuracy in curve:
+        if accuracy >= target:
+            return round
+    return None
 
 
 _OWN_TESTS = (

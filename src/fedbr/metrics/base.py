@@ -1,4 +1,7 @@
-"""What a metric is, and what it is made of: sums that add up over batches, clients and sites."""
+"""What a metric is, and the tests that it is measured by.
+
+Tests count things, such as right answers, and counts add up over batches, clients and sites.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,18 @@ BEST_ROUNDS = 5
 
 
 class Examiner(Protocol):
-    """Whoever lets models answer what a plan asks."""
+    """Tests models, such as a backend."""
 
     plan: TestPlan
 
-    def test(self, exams: Sequence[Exam]) -> Sequence[Answers]: ...
+    def test(self, exams: Sequence[Exam]) -> Sequence[Answers]:
+        """Return the counts of each piece of each exam."""
+        ...
 
 
 @dataclass(frozen=True)
 class Tested:
-    """What was counted of the answers of the global model, or of each client's own."""
+    """The counts of a test of the global model, or of each client's own model."""
 
     __test__ = False  # it is not one of pytest's
 
@@ -58,14 +63,15 @@ class Tested:
         """Accuracy for each client; None: there is nothing to test it on."""
         if self.plan.shares is None:
             return self._by_own_classes()
-        return [
-            _mixed(self._by_test(self.model_of(client)), shares)
-            for client, shares in enumerate(self.plan.shares)
-        ]
+        values = []
+        for client, shares in enumerate(self.plan.shares):
+            scores = self._by_test(self.model_of(client))
+            values.append(_mix(scores, shares))
+        return values
 
     @cached_property
     def accuracy(self) -> float:
-        """Accuracy over all tests; of models of the clients' own, the mean over clients."""
+        """Accuracy over all tests; if every client has its own model, the mean over clients."""
         if not self.personal:
             return _mean(self._by_test(self.counts[0]))
         if self.plan.shares is not None:
@@ -73,7 +79,7 @@ class Tested:
         return _mean([self._by_test(model)[0] for model in self.counts])
 
     def _by_test(self, model: Mapping[int, Mapping[str, Tensor]]) -> list[float | None]:
-        """Return a model's accuracy on each test; None where nobody could say."""
+        """Return a model's accuracy on each test; None for a test without answers."""
         scores: dict[int, float | None] = {}
         for test, counts in model.items():
             right = counts["right" if "right" in counts else "right-by-class"]
@@ -88,7 +94,10 @@ class Tested:
         tested = self.census.label_mix.double() * (total > 0)
         covered = tested.sum(dim=1)
         scores = ((tested * right / total.clamp(min=1)).sum(dim=1) / covered).tolist()
-        return [s if c > 0 else None for s, c in zip(scores, covered.tolist(), strict=True)]
+        values = []
+        for score, share in zip(scores, covered.tolist(), strict=True):
+            values.append(score if share > 0 else None)
+        return values
 
 
 @dataclass(frozen=True)
@@ -101,9 +110,9 @@ class MeasuredRound:
 
 
 class Metric(ABC):
-    """One figure of merit, or a few that belong together.
+    """One measure of a run, or a few that belong together.
 
-    To add one: a file in this room with a class such as this, and a line in METRICS.
+    To add one, write a class such as this in a file beside this one, and a line in METRICS.
 
     >>> from fedbr.metrics import Metric
     >>> class Spread(Metric):
@@ -115,39 +124,54 @@ class Metric(ABC):
     ...     def per_round(self, measured):
     ...         if measured.tested is None:
     ...             return {"spread": None}
-    ...         known = [a for a in measured.tested.clients if a is not None]
-    ...         return {"spread": max(known) - min(known)}
+    ...         values = [value for value in measured.tested.clients if value is not None]
+    ...         return {"spread": max(values) - min(values)}
     """
 
     name: ClassVar[str]
-    adds_up: ClassVar[str]  # how the figure is made where samples are at several sites
+    adds_up: ClassVar[str]  # how the values are made where samples are at several sites
 
     def definitions(self, own_tests: bool) -> Mapping[str, str]:
-        """Say in words what each of its figures means.
+        """Say in words what each of its values means, by its name.
 
-        own_tests: whether clients are tested on samples of their own, not on a common set.
+        Args:
+            own_tests: whether clients are tested on samples of their own, not on a common set.
         """
         return {}
 
     def tallies(self, own_tests: bool) -> Sequence[Tally]:
-        """Return what it wants counted of the models' answers."""
+        """Return what has to be counted of the models' answers.
+
+        Args:
+            own_tests: whether clients are tested on samples of their own, not on a common set.
+        """
         return ()
 
     def per_round(self, measured: MeasuredRound) -> Mapping[str, Value]:
-        """Return its figures of a round, by the names that they have in ``metrics.jsonl``."""
+        """Return its values for a round, by their names in ``metrics.jsonl``."""
         return {}
 
     def per_run(
         self, rounds: Sequence[RoundRecord], targets: Sequence[float]
     ) -> Mapping[str, Value]:
-        """Return its figures of a run, by the names that they have in ``results.json``."""
+        """Return its values for a run, by their names in ``results.json``.
+
+        Args:
+            rounds: all rounds that are done.
+            targets: the accuracies of the recipe (``metrics.targets``).
+        """
         return {}
 
 
-def best(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the best rounds that were tested; None if none was."""
-    known = sorted((value for value in values if value is not None), reverse=True)[:BEST_ROUNDS]
-    return sum(known) / len(known) if known else None
+def mean_of_best(values: Sequence[float | None]) -> float | None:
+    """Return the mean over the best rounds that were tested; None if none was.
+
+    >>> mean_of_best([0.1, None, 0.6, 0.5, 0.5, 0.5, 0.4])
+    0.5
+    """
+    tested = [value for value in values if value is not None]
+    top = sorted(tested, reverse=True)[:BEST_ROUNDS]
+    return sum(top) / len(top) if top else None
 
 
 def examine(
@@ -157,18 +181,21 @@ def examine(
     tallies: Sequence[Tally],
     quick: bool,
 ) -> Tested:
-    """Test the global model, or each client's own, on what the plan says.
+    """Test the global model, or each client's own, as the plan of the examiner says.
 
-    models: one for all, or one for each client. Returns the counts of all tallies.
+    Args:
+        models: the weights of one model for all, or of one for each client.
+        tallies: what is counted.
+        quick: whether the quick parts of the test sets are enough.
     """
     plan, personal = examiner.plan, not isinstance(models, dict)
     names = tuple(tally.name for tally in tallies)
     exams = []
     for client, model in enumerate([models] if isinstance(models, dict) else models):
-        wanted = plan.order
+        tests = plan.order
         if personal and plan.shares is not None:
-            wanted = [plan.order[test] for test in plan.shares[client]]
-        exams.append(Exam(model, plan.pieces(dict.fromkeys(wanted), quick), names))
+            tests = [plan.order[test] for test in plan.shares[client]]
+        exams.append(Exam(model, plan.pieces(dict.fromkeys(tests), quick), names))
     sizes = [tally.size(census.num_classes) for tally in tallies]
     counts = []
     for exam, answers in zip(exams, examiner.test(exams), strict=True):
@@ -179,13 +206,16 @@ def examine(
 def _add_up(
     plan: TestPlan, exam: Exam, answers: Answers, sizes: Sequence[int], quick: bool
 ) -> dict[int, dict[str, Tensor]]:
-    """Add up the pieces of each test set; one that is not answered whole is left out."""
+    """Add up the pieces of each test set; a set without all of its answers is left out."""
     totals: dict[int, Tensor] = {}
     missing = {piece.test for piece in exam.pieces if piece not in answers}
     for piece in exam.pieces:
-        if piece.test not in missing:
-            counts = answers[piece]
-            totals[piece.test] = totals[piece.test] + counts if piece.test in totals else counts
+        if piece.test in missing:
+            continue
+        counts = answers[piece]
+        if piece.test in totals:
+            counts = totals[piece.test] + counts
+        totals[piece.test] = counts
     named: dict[int, dict[str, Tensor]] = {}
     for test, total in totals.items():
         parts = torch.split(total, list(sizes))
@@ -193,15 +223,17 @@ def _add_up(
     return named
 
 
-def _mixed(scores: Sequence[float | None], shares: Mapping[int, float]) -> float | None:
-    """Return a client's score, a mix of those on test sets; one that is empty says nothing."""
-    known = {test: score for test in shares if (score := scores[test]) is not None}
-    if not known:
-        return None
-    weighed = sum(shares[test] * score for test, score in known.items())
-    return weighed / sum(shares[test] for test in known)
+def _mix(scores: Sequence[float | None], shares: Mapping[int, float]) -> float | None:
+    """Return the mean of scores on test sets, weighted by a client's shares; empty sets are out."""
+    weighted = total = 0.0
+    for test, share in shares.items():
+        score = scores[test]
+        if score is not None:
+            weighted += share * score
+            total += share
+    return weighted / total if total else None
 
 
 def _mean(scores: Sequence[float | None]) -> float:
-    known = [score for score in scores if score is not None]
-    return sum(known) / len(known)
+    values = [score for score in scores if score is not None]
+    return sum(values) / len(values)

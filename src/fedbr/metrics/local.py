@@ -1,7 +1,7 @@
-"""The clients' models at the end of a round, before they are averaged: how biased are they?
+"""The bias of the clients' models at the end of a round, before they are averaged.
 
-``metrics.bias_every`` says in which rounds of a run they are tested; a diagnosis (``bias``) looks
-at one round more closely. This stands here, and not there, as training uses it.
+``metrics.bias_every`` says in which rounds of a run they are tested. A diagnosis (``bias``) looks
+at one round more closely; what training uses of it is here.
 """
 
 from __future__ import annotations
@@ -27,26 +27,28 @@ CLASSES = (
     "(scarce) are those of which its share is less than half of the federation's average, if "
     "there are such"
 )
-LITTLE = 0.5  # of the average share of a class: who has less has hardly seen it
+SCARCE = 0.5  # of the average share of a class: a client with less has hardly seen it
 
 
 class Classes(NamedTuple):
-    """The classes of a client: those that it knows, and the others."""
+    """The classes that a client has seen, and those that it has not."""
 
     seen: list[int]
-    unseen: list[int]  # without a sample; if there is none such, those of which it has little
-    scarce: bool  # whether it is the latter
+    unseen: list[int]  # without samples; if there is no such class, those with few
+    scarce: bool  # whether the unseen classes have a few samples
 
 
 class ClientExaminer(Examiner, Protocol):
-    """Whoever can test models, and holds what clients remember."""
+    """Tests models, and holds what clients remember, such as a backend."""
 
     @property
-    def states(self) -> Mapping[int, Payload]: ...
+    def states(self) -> Mapping[int, Payload]:
+        """What each client remembers."""
+        ...
 
 
 class Drifts(NamedTuple):
-    """How updates differ: all weights together, and weight by weight."""
+    """How updates differ: over all weights together, and weight by weight."""
 
     whole: Drift
     layers: Mapping[str, Drift]
@@ -63,19 +65,25 @@ class Leaning(NamedTuple):
 def local_bias(
     clients: ClientExaminer, server: Server, played: PlayedRound, census: Census, quick: bool
 ) -> LocalBias:
-    """Test every model of a round, and what the server made of them; compare the updates.
+    """Test every client's model of a round and their average, and compare the updates.
 
-    quick: whether the quick parts of the test sets are enough.
+    Args:
+        clients: the backend that played the round.
+        played: the round.
+        quick: whether the quick parts of the test sets are enough.
     """
     setup, replies = server.setup, played.replies
     models = local_models(clients, server, replies)
     together = [] if setup.alone else [server.params]
     tables = confusions(clients, [*models, *together], setup.spec.num_classes, quick)
     local = tables[: len(models)]
-    known = seen_and_unseen(census.label_mix, census.sizes, [r.client for r in replies])
-    lean = [leaning(table, own.seen, own.unseen) for table, own in zip(local, known, strict=True)]
+    trained_on = [reply.client for reply in replies]
+    classes = split_classes(census.label_mix, census.sizes, trained_on)
+    lean = []
+    for table, split in zip(local, classes, strict=True):
+        lean.append(measure_leaning(table, split.seen, split.unseen))
     start = None if setup.alone else played.broadcast.payload["model"]
-    updates = drifts(start, models, trained(setup.model))
+    updates = compare_updates(start, models, trained(setup.model))
     return LocalBias(
         accuracy_local=mean([accuracy(table) for table in local]),
         accuracy_aggregated=None if setup.alone else accuracy(tables[-1]),
@@ -87,10 +95,14 @@ def local_bias(
     )
 
 
-def drifts(start: State | None, models: Sequence[State], names: Iterable[str]) -> Drifts:
-    """Compare the updates from common weights; without those, nothing is known.
+def compare_updates(start: State | None, models: Sequence[State], names: Iterable[str]) -> Drifts:
+    """Compare the updates of several models.
 
-    start: the weights that all began with. names: the weights that are compared.
+    Args:
+        start: the weights that all models began with; None: they began with different ones, and
+            nothing can be compared.
+        models: the weights after training.
+        names: the weights that are compared.
     """
     if start is None:
         return Drifts(Drift(), {})
@@ -99,66 +111,88 @@ def drifts(start: State | None, models: Sequence[State], names: Iterable[str]) -
     return Drifts(whole, {name: drift(product) for name, product in products.items()})
 
 
-def seen_and_unseen(mix: Tensor, sizes: Sequence[int], clients: Sequence[int]) -> list[Classes]:
-    """Say which classes some clients know.
+def split_classes(mix: Tensor, sizes: Sequence[int], clients: Sequence[int]) -> list[Classes]:
+    """Split the classes of some clients into seen and unseen ones.
 
-    mix: the share of each class among each client's samples, [everybody, classes]. sizes: how many
-    samples each of them has. clients: of whom to say it.
+    Args:
+        mix: the share of each class among each client's samples, [all clients, classes].
+        sizes: how many samples each client has.
+        clients: those whose classes are split.
+
+    >>> mix = torch.tensor([[1.0, 0.0], [0.5, 0.5]])
+    >>> split_classes(mix, [10, 10], [0])
+    [Classes(seen=[0], unseen=[1], scarce=False)]
     """
     weights = torch.tensor(sizes, dtype=mix.dtype)[:, None]
     average = (mix * weights).sum(dim=0) / sum(sizes)
-    known = []
-    for own in mix[list(clients)]:
-        absent = (own == 0) & (average > 0)  # a class that nobody has is nobody's loss
-        little = own < LITTLE * average
-        scarce = bool(little.any()) and not bool(absent.any())
-        unseen = little if scarce else absent
-        known.append(Classes(_where(~unseen & (own > 0)), _where(unseen), scarce))
-    return known
+    classes = []
+    for shares in mix[list(clients)]:
+        absent = (shares == 0) & (average > 0)  # a class that nobody has does not count
+        few = shares < SCARCE * average
+        scarce = bool(few.any()) and not bool(absent.any())
+        unseen = few if scarce else absent
+        seen = ~unseen & (shares > 0)
+        classes.append(Classes(_list_indices(seen), _list_indices(unseen), scarce))
+    return classes
 
 
-def _where(mask: Tensor) -> list[int]:
+def _list_indices(mask: Tensor) -> list[int]:
     return [int(i) for i in torch.nonzero(mask).flatten()]
 
 
 def local_models(clients: ClientExaminer, server: Server, replies: Sequence[Reply]) -> list[State]:
-    """Return what clients sent, or what they keep if they send nothing."""
-    kept = server.models(clients.states)
-    return [r.payload["model"] if isinstance(kept, dict) else kept[r.client] for r in replies]
+    """Return the models that clients sent, or those that they keep for themselves."""
+    models = server.models(clients.states)
+    if isinstance(models, dict):  # there is one model for all
+        return [reply.payload["model"] for reply in replies]
+    return [models[reply.client] for reply in replies]
 
 
 def confusions(
     examiner: Examiner, models: Sequence[State], num_classes: int, quick: bool
 ) -> list[Tensor]:
-    """Let models answer all test sets; return for each how often it took a class for which."""
+    """Test models on all test sets, and return a confusion matrix for each.
+
+    Rows are true classes, columns are predicted ones.
+    """
     plan = examiner.plan
-    asked = plan.pieces(range(len(plan.sets)), quick)
-    answers = examiner.test([Exam(model, asked, (Pairs.name,)) for model in models])
+    pieces = plan.pieces(range(len(plan.sets)), quick)
+    answers = examiner.test([Exam(model, pieces, (Pairs.name,)) for model in models])
     tables = []
     for counts in answers:
-        total = torch.stack([counts[piece] for piece in asked]).sum(dim=0)
+        total = torch.stack([counts[piece] for piece in pieces]).sum(dim=0)
         tables.append(total.long().view(num_classes, num_classes))
     return tables
 
 
-def leaning(table: Tensor, present: Sequence[int], absent: Sequence[int]) -> Leaning:
-    """Say how far a classifier leans to some classes, from how often it took a class for which."""
-    guessed = distribution(table)
+def measure_leaning(table: Tensor, present: Sequence[int], absent: Sequence[int]) -> Leaning:
+    """Measure how far a classifier leans to some classes.
+
+    Args:
+        table: its confusion matrix.
+        present: the classes that it may lean to.
+        absent: the others.
+    """
+    predicted = distribution(table)
     return Leaning(
-        share_present=share_on(guessed, present),
+        share_present=share_on(predicted, present),
         share_present_unseen=share_on(distribution(table, absent), present),
-        entropy=entropy(guessed),
+        entropy=entropy(predicted),
     )
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of those that are known."""
-    known = [v for v in values if v is not None]
-    return sum(known) / len(known) if known else None
+    """Return the mean without missing values; None if all are missing.
+
+    >>> mean([1.0, None, 2.0])
+    1.5
+    """
+    present = [value for value in values if value is not None]
+    return sum(present) / len(present) if present else None
 
 
 def definitions() -> dict[str, str]:
-    """Say in words what each figure of the clients' models means."""
+    """Say in words what each value of the clients' models means, by its name."""
     return {
         "accuracy_local": "accuracy of a client's model after local training and before "
         "aggregation, on all test sets together, every class counting the same; mean over the "

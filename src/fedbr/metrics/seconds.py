@@ -32,6 +32,6 @@ class Seconds(Metric):
     def per_run(
         self, rounds: Sequence[RoundRecord], targets: Sequence[float]
     ) -> Mapping[str, Value]:
-        train = sum(r.seconds_train for r in rounds)
-        evaluate = sum(r.seconds_evaluate for r in rounds)
+        train = sum(record.seconds_train for record in rounds)
+        evaluate = sum(record.seconds_evaluate for record in rounds)
         return {"seconds": {"train": train, "evaluate": evaluate, "total": train + evaluate}}

@@ -1,4 +1,4 @@
-"""What travels between the server and the clients."""
+"""Bytes that travel between the server and the clients."""
 
 from __future__ import annotations
 
@@ -30,5 +30,6 @@ class Traffic(Metric):
     def per_run(
         self, rounds: Sequence[RoundRecord], targets: Sequence[float]
     ) -> Mapping[str, Value]:
-        up, down = sum(r.bytes_up for r in rounds), sum(r.bytes_down for r in rounds)
+        up = sum(record.bytes_up for record in rounds)
+        down = sum(record.bytes_down for record in rounds)
         return {"bytes": {"up": up, "down": down}}

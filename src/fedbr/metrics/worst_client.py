@@ -1,11 +1,11 @@
-"""Accuracy for the client that the model serves worst."""
+"""Accuracy for the client for which the model is worst."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from ..core.records import RoundRecord, Value
-from .base import BEST_ROUNDS, MeasuredRound, Metric, best
+from .base import BEST_ROUNDS, MeasuredRound, Metric, mean_of_best
 
 
 class WorstClient(Metric):
@@ -23,9 +23,11 @@ class WorstClient(Metric):
     def per_round(self, measured: MeasuredRound) -> Mapping[str, Value]:
         if measured.tested is None:
             return {"accuracy_worst": None}
-        return {"accuracy_worst": min(a for a in measured.tested.clients if a is not None)}
+        values = [value for value in measured.tested.clients if value is not None]
+        return {"accuracy_worst": min(values)}
 
     def per_run(
         self, rounds: Sequence[RoundRecord], targets: Sequence[float]
     ) -> Mapping[str, Value]:
-        return {"accuracy": {"worst_top5": best([r.accuracy_worst for r in rounds])}}
+        values = [record.accuracy_worst for record in rounds]
+        return {"accuracy": {"worst_top5": mean_of_best(values)}}

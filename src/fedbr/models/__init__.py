@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from ..core.method import trained
 from ..core.model import FedModel
-from ..util.errors import InputError, at_its_place, unknown
+from ..util.errors import InputError, locate_errors, unknown
 from ..util.imports import import_object
-from ..util.validation import validated
+from ..util.validation import validate
 from .base import ModelSpec
 from .cct import CCT
 from .cnn import CNN
@@ -36,13 +36,15 @@ MODELS: dict[str, type[ModelSpec]] = {
 
 
 def build(
-    name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int
+    name: str, options: Mapping[str, object], shape: tuple[int, ...], num_classes: int
 ) -> FedModel:
     """Make a model by its name in the table, or by "package.module:factory".
 
     Args:
+        name: of the model.
         options: the parameters of the model.
         shape: of one sample.
+        num_classes: how many outputs it has.
 
     Raises:
         InputError: the name or an option is unknown, or the model cannot be built for such samples.
@@ -54,7 +56,7 @@ def build(
         return adopt(_call_factory(name, options, shape, num_classes), shape)
     if name not in MODELS:
         raise unknown("model.name", name, MODELS)
-    return validated(MODELS[name], options, "model").build(shape, num_classes)
+    return validate(MODELS[name], options, "model").build(shape, num_classes)
 
 
 def adopt(module: nn.Module, shape: tuple[int, ...]) -> FedModel:
@@ -88,6 +90,14 @@ def adopt(module: nn.Module, shape: tuple[int, ...]) -> FedModel:
             f"model = {type(module).__name__}: needs a feature extractor and a classifier; "
             "wrap it as fedbr.FedModel(encoder, num_features, num_classes)"
         )
+    return _join(module, encoder, classifier, shape)
+
+
+def _join(
+    module: nn.Module, encoder: nn.Module, classifier: nn.Module, shape: tuple[int, ...]
+) -> FedModel:
+    """Make a FedModel of the two parts of a module, if it does nothing else."""
+    name = type(module).__name__
     dtype = next(module.parameters(), torch.empty(0)).dtype
     x = torch.linspace(-1, 1, 2 * math.prod(shape)).view(2, *shape).to(dtype)
     was_training = module.training
@@ -95,19 +105,19 @@ def adopt(module: nn.Module, shape: tuple[int, ...]) -> FedModel:
         with torch.no_grad():
             module.eval()
             features = encoder(x)
-            logits = classifier(features)
-            whole = module(x) if type(module).forward is not nn.Module.forward else logits
+            logits = output = classifier(features)
+            if type(module).forward is not nn.Module.forward:
+                output = module(x)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        name = type(module).__name__
         raise InputError(
             f"model = {name}: cannot run on samples of shape {shape} ({_first_line(error)})"
         ) from error
     module.train(was_training)
-    is_same = isinstance(whole, Tensor) and whole.shape == logits.shape
-    if not is_same or not torch.allclose(whole, logits, atol=1e-5):
+    has_shape = isinstance(output, Tensor) and output.shape == logits.shape
+    if not has_shape or not torch.allclose(output, logits, atol=1e-5):
         raise InputError(
-            f"model = {type(module).__name__}: its forward is not classifier(encoder(x)); put what "
-            "is between them into the encoder, or wrap it as "
+            f"model = {name}: its forward is not classifier(encoder(x)); put what is between them "
+            "into the encoder, or wrap it as "
             "fedbr.FedModel(encoder, num_features, num_classes, classifier)"
         )
     return FedModel(encoder, features.shape[-1], logits.shape[-1], classifier)
@@ -122,9 +132,10 @@ def fingerprint(model: FedModel) -> str:
     for name, module in model.named_modules():
         kind = type(module)
         lines.append(f"{name}: {kind.__name__}({module.extra_repr()}){_code(kind)}")
-    lines += [f"{name}: {tuple(value.shape)}" for name, value in model.state_dict().items()]
-    own = [line for line in lines if not line.startswith("extras")]
-    return sha256("\n".join(own).encode()).hexdigest()[:16]
+    for name, value in model.state_dict().items():
+        lines.append(f"{name}: {tuple(value.shape)}")
+    lines = [line for line in lines if not line.startswith("extras")]
+    return sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def _code(kind: type[nn.Module]) -> str:
@@ -137,16 +148,17 @@ def _code(kind: type[nn.Module]) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _call_factory(
-    name: str, options: Mapping[str, Any], shape: tuple[int, ...], num_classes: int
+    name: str, options: Mapping[str, object], shape: tuple[int, ...], num_classes: int
 ) -> Any:
     """Call a user's factory."""
     factory = import_object(name, "model.name")
     try:
-        with at_its_place():
+        with locate_errors():
             return factory(shape, num_classes, **options)
     except TypeError as error:
         named = [f"{key}={value!r}" for key, value in options.items()]
@@ -156,6 +168,11 @@ def _call_factory(
 
 def check(model: FedModel, shape: tuple[int, ...], num_classes: int) -> None:
     """Check that features and logits are what methods count on.
+
+    Args:
+        model: what is to be trained.
+        shape: of one sample.
+        num_classes: how many logits are expected.
 
     Raises:
         InputError: there is nothing to train, parts share weights, or shapes do not fit.
@@ -176,12 +193,15 @@ def _check_sharing(model: FedModel) -> None:
     """Refuse parts that share weights, and a module that stands in several places."""
     parts = {"encoder": model.encoder, "classifier": model.classifier}
     parts |= {f"{name}'s own module": module for name, module in model.extras.items()}
-    for (a, first), (b, second) in combinations(parts.items(), 2):
-        if {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}:
-            raise InputError(f"model: {a} and {b} share weights; give each its own")
+    weights = {}
+    for name, part in parts.items():
+        weights[name] = {id(parameter) for parameter in part.parameters()}
+    for first, second in combinations(parts, 2):
+        if weights[first] & weights[second]:
+            raise InputError(f"model: {first} and {second} share weights; give each its own")
     places: dict[int, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        if any(True for _ in module.parameters(recurse=False)):
+        if list(module.parameters(recurse=False)):
             places.setdefault(id(module), []).append(name)
     for names in places.values():
         if len(names) > 1:

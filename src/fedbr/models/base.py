@@ -20,11 +20,23 @@ class ModelSpec(BaseModel):
     paper: ClassVar[str] = ""
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> FedModel:
-        """Make the model with fresh weights."""
+        """Make the model with fresh weights.
+
+        Args:
+            shape: of one sample.
+            num_classes: how many outputs it has.
+
+        Raises:
+            InputError: the model cannot be built for such samples.
+        """
         raise NotImplementedError
 
     def image(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
-        """Return channels, height and width, or refuse samples that are no images."""
+        """Return channels, height and width of a sample.
+
+        Raises:
+            InputError: samples are no images.
+        """
         if len(shape) != 3:
             raise InputError(
                 f"model.name = {self.name!r}: expected images of shape (channels, height, width), "

@@ -45,17 +45,17 @@ class CCT(ModelSpec):
         channels, height, width = self.image(shape)
         dim = self.heads * max(1, round(256 * self.width / self.heads))
         tokens = ((height + 1) // 2) * ((width + 1) // 2)  # the pool halves and rounds up
-        encoder = nn.Sequential(
+        layers: list[nn.Module] = [
             nn.Conv2d(channels, dim, 3, padding=1, bias=False),
             nn.ReLU(),
             nn.MaxPool2d(3, 2, padding=1),
             Tokens(tokens, dim),
             *self._dropout(),
-            *(layer for _ in range(self.layers) for layer in self._layer(dim)),
-            nn.LayerNorm(dim),
-            SequencePool(dim),
-        )
-        model = he_normal(FedModel(encoder, dim, num_classes))
+        ]
+        for _ in range(self.layers):
+            layers += self._layer(dim)
+        layers += [nn.LayerNorm(dim), SequencePool(dim)]
+        model = he_normal(FedModel(nn.Sequential(*layers), dim, num_classes))
         for layer in model.modules():
             if isinstance(layer, nn.Linear):
                 nn.init.trunc_normal_(layer.weight, std=0.02)

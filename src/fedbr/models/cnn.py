@@ -25,19 +25,19 @@ class CNN(ModelSpec):
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> FedModel:
         channels, _, _ = self.image(shape)
-        narrow, wide = (scale_channels(c, self.width) for c in (64, 128))
-        layers: list[nn.Module] = []
-        for inputs, outputs, stride in (
+        narrow, wide = scale_channels(64, self.width), scale_channels(128, self.width)
+        convolutions = (  # channels in and out, and the stride
             (channels, narrow, 1),
             (narrow, wide, 2),
             (wide, wide, 1),
             (wide, wide, 1),
-        ):
+        )
+        layers: list[nn.Module] = []
+        for inputs, outputs, stride in convolutions:
             layers += [
                 nn.Conv2d(inputs, outputs, 3, stride, padding=1),
                 nn.ReLU(),
                 nn.GroupNorm(8, outputs),
             ]
-        return FedModel(
-            nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), wide, num_classes
-        )
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        return FedModel(nn.Sequential(*layers), wide, num_classes)

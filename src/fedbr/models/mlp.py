@@ -29,7 +29,9 @@ class MLP(ModelSpec):
     width: float = Field(1.0, gt=0, le=64, description="multiplies the hidden layers")
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> FedModel:
-        sizes = [math.prod(shape), *(max(1, round(h * self.width)) for h in self.hidden)]
+        sizes = [math.prod(shape)]
+        for hidden in self.hidden:
+            sizes.append(max(1, round(hidden * self.width)))
         layers: list[nn.Module] = [nn.Flatten()]
         for inputs, outputs in pairwise(sizes):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]

@@ -37,7 +37,8 @@ class ResNet(ModelSpec):
         channels, _, _ = self.image(shape)
         stages = [scale_channels(c, self.width) for c in self.stages]
         if (common := math.gcd(*stages)) % self.groups:
-            allowed = ", ".join(str(d) for d in range(1, common + 1) if common % d == 0)
+            divisors = [number for number in range(1, common + 1) if common % number == 0]
+            allowed = ", ".join(map(str, divisors))
             raise InputError(
                 f"model.groups = {self.groups}: must divide the channels of all stages "
                 f"({', '.join(map(str, stages))}); allowed: {allowed}"

@@ -42,7 +42,7 @@ class VGG11(ModelSpec):
             )
         layers: list[nn.Module] = []
         for stage in STAGES:
-            for outputs in (scale_channels(c, self.width) for c in stage):
+            for outputs in [scale_channels(c, self.width) for c in stage]:
                 layers += [nn.Conv2d(channels, outputs, 3, padding=1), nn.ReLU()]
                 channels = outputs
             layers.append(nn.MaxPool2d(2))

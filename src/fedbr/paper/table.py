@@ -13,6 +13,8 @@ from .. import data
 from ..util.errors import unknown
 
 Cell = str | float  # of the paper's table; "-" and "" are its own
+SETTINGS = "settings"  # the file that all tables share
+TomlTable = dict[str, Any]  # such as a method with its parameters
 
 
 @dataclass(frozen=True)
@@ -20,24 +22,25 @@ class Part:
     """One data set of a table."""
 
     name: str
-    setting: str
-    columns: Sequence[str]
+    setting: str  # of settings.toml
+    columns: Sequence[str]  # of columns.COLUMNS
     targets: Sequence[float] = ()
-    set: Sequence[str] = ()
+    set: Sequence[str] = ()  # what its recipe changes in the setting
     cpu: Sequence[str] = ()  # the same at the size for two cores only
-    first: Sequence[str] = ()
+    first: Sequence[str] = ()  # methods that act before those of every row
 
     @property
     def slug(self) -> str:
+        """The name for files and folders."""
         return re.sub(r"\W+", "-", self.name.casefold()).strip("-")
 
 
 @dataclass(frozen=True)
-class Line:
+class Row:
     """One row of a table: a variant, and what the paper has for it in every part."""
 
     label: str
-    methods: Sequence[Any]
+    methods: Sequence[str | TomlTable]
     paper: Sequence[Sequence[Cell]] = ()
 
 
@@ -63,50 +66,64 @@ class PaperTable:
     place: str
     about: str
     parts: Sequence[Part]
-    rows: Sequence[Line]
+    rows: Sequence[Row]
     figure: str = ""  # "round" or "seconds": what its curves are over
     claim: str = ""
     expect: Sequence[Sequence[str]] = ()
 
     @property
     def claims(self) -> list[Claim]:
+        """The orders that the paper's text claims, as ``expect`` lists them."""
         return [Claim(*entry) for entry in self.expect]
 
     @property
     def base(self) -> str:
         """The row that the others are compared with."""
-        return next((row.label for row in self.rows if not row.methods), self.rows[0].label)
+        for row in self.rows:
+            if not row.methods:
+                return row.label
+        return self.rows[0].label
 
 
 def names() -> list[str]:
-    """Name all tables and figures."""
+    """Name all tables and figures.
+
+    >>> names()[:3]
+    ['ablation', 'clients-100', 'combine']
+    """
     folder = resources.files("fedbr") / "paper" / "tables"
-    return sorted(
-        p.name.removesuffix(".toml") for p in folder.iterdir() if p.name not in ("settings.toml",)
-    )
+    files = [file.name.removesuffix(".toml") for file in folder.iterdir()]
+    return sorted(name for name in files if name != SETTINGS)
 
 
 def load(name: str) -> PaperTable:
-    """Read a table or a figure."""
+    """Read a table or a figure.
+
+    Raises:
+        InputError: there is none of that name.
+
+    >>> load("lambda").place
+    'Table 12'
+    """
     if name not in names():
         raise unknown("TABLE", name, names())
     values = read(name)
     parts = [Part(**part) for part in values.pop("part")]
-    rows = [Line(**row) for row in values.pop("row")]
+    rows = [Row(**row) for row in values.pop("row")]
     return PaperTable(name=name, parts=parts, rows=rows, **values)
 
 
-def read(name: str) -> dict[str, Any]:
-    """Read one of the files."""
+def read(name: str) -> TomlTable:
+    """Read one of the files: a table, or what they share (SETTINGS)."""
     file = resources.files("fedbr") / "paper" / "tables" / f"{name}.toml"
     return tomllib.loads(file.read_text("utf-8"))
 
 
-def needs(table: PaperTable) -> list[str]:
-    """Name the files that a table wants, as ``fedbr data get`` does."""
-    settings = read("settings")
-    return list(
-        dict.fromkeys(
-            data.DATASETS[settings[p.setting]["paper"]["data"]["name"]].files for p in table.parts
-        )
-    )
+def list_files(table: PaperTable) -> list[str]:
+    """Name the files that a table needs, as ``fedbr data get`` does."""
+    settings = read(SETTINGS)
+    names = []
+    for part in table.parts:
+        dataset = settings[part.setting]["paper"]["data"]["name"]
+        names.append(data.DATASETS[dataset].files)
+    return list(dict.fromkeys(names))

@@ -1,5 +1,5 @@
-"""What to train on what: the recipe's keys (schema), recipes by name and from files (load), and
-changes to them on the command line (overrides).
+"""Recipes: what to train, on which data.
 
-A recipe is checked here, and not trained. Nothing here knows of result folders.
+``schema`` has their keys, ``load`` reads them by name and from files, and ``overrides`` changes
+them on the command line. Nothing here trains, or knows of result folders.
 """

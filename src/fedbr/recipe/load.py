@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
 
 from ..util.errors import InputError, unknown
-from ..util.validation import validated
+from ..util.tables import TomlTable
+from ..util.validation import validate
 from .overrides import apply, read_variants
 from .schema import WITHOUT_CODE, Recipe, Variant
 
@@ -23,10 +23,13 @@ OLD_TRAIN_KEYS = {"cohort": "clients_at_once"}
 def load(name: str, overrides: Sequence[str] = (), variants: Sequence[str] = ()) -> Recipe:
     """Read a recipe, change it, and validate it.
 
-    ``name`` is a shipped recipe or a TOML file. ``overrides`` are ``key=value`` texts as of
-    ``--set``. ``variants``, such as "mixup+fedbr", are compared instead of the recipe's own.
+    Args:
+        name: a shipped recipe or a TOML file.
+        overrides: ``key=value`` texts as of ``--set``.
+        variants: texts such as "mixup+fedbr", which are compared instead of the recipe's own.
 
-    Raises InputError, in one line, for whatever is wrong in any of them.
+    Raises:
+        InputError: the line says what is wrong in any of them.
 
     >>> recipe = load("digits", ["train.rounds=5"], ["fedavg", "mixup+fedbr"])
     >>> recipe.train.rounds, [variant.label for variant in recipe.compare]
@@ -38,12 +41,16 @@ def load(name: str, overrides: Sequence[str] = (), variants: Sequence[str] = ())
     return override(values, overrides)
 
 
-def override(values: Mapping[str, Any], overrides: Sequence[str]) -> Recipe:
-    """Change a recipe's values with ``key=value`` overrides, and validate them."""
+def override(values: TomlTable, overrides: Sequence[str]) -> Recipe:
+    """Change a recipe's values with ``key=value`` overrides, and validate them.
+
+    >>> override({"compare": [{"label": "FedAvg"}]}, ["train.rounds=5"]).train.rounds
+    5
+    """
     return parse(apply(values, overrides))
 
 
-def parse(values: Mapping[str, Any]) -> Recipe:
+def parse(values: TomlTable) -> Recipe:
     """Validate a recipe's values.
 
     >>> parse({"compare": [{"label": "FedAvg"}], "train": {"rounds": 0}})
@@ -51,26 +58,29 @@ def parse(values: Mapping[str, Any]) -> Recipe:
         ...
     fedbr.util.errors.InputError: train.rounds = 0: input should be greater than or equal to 1
     """
-    return validated(Recipe, _rename_keys(values, warn=True), "")
+    return validate(Recipe, _rename_keys(values, warn=True), "")
 
 
-def parse_stored(values: Mapping[str, Any]) -> Recipe:
+def parse_stored(values: TomlTable) -> Recipe:
     """Validate the recipe of a result folder.
 
-    It may be somebody else's: code that it names is not imported.
+    The folder may be somebody else's, so code that the recipe names is not imported.
     """
-    return validated(Recipe, _rename_keys(values, warn=False), "", WITHOUT_CODE)
+    return validate(Recipe, _rename_keys(values, warn=False), "", WITHOUT_CODE)
 
 
-def parse_variant(values: Mapping[str, Any]) -> Variant:
+def parse_variant(values: TomlTable) -> Variant:
     """Validate one variant."""
-    return validated(Variant, values, "compare")
+    return validate(Variant, values, "compare")
 
 
-def read(name: str) -> dict[str, Any]:
+def read(name: str) -> TomlTable:
     """Read the values of a shipped recipe or a TOML file; they are not validated.
 
-    A file without a name is named after itself.
+    A recipe without a name is named after its file.
+
+    Raises:
+        InputError: there is no such recipe, or the file is not TOML.
 
     >>> read("digits")["data"]["alpha"]
     0.1
@@ -100,7 +110,11 @@ def list_shipped() -> list[str]:
 
 
 def read_summary(name: str) -> str:
-    """Return the first line of a shipped recipe, which says what it is for."""
+    """Return the first line of a shipped recipe, which says what it is for.
+
+    >>> read_summary("digits").isprintable()
+    True
+    """
     first = _shipped_file(name).read_text("utf-8").splitlines()[0]
     return first.removeprefix("#").strip()
 
@@ -114,8 +128,11 @@ def make_name(file: str) -> str:
     return re.sub(r"[^\w.+-]|^[.+-]+", "_", file)
 
 
-def rename_train_keys(train: Mapping[str, Any], warn: bool) -> dict[str, Any]:
+def rename_train_keys(train: TomlTable, warn: bool) -> TomlTable:
     """Give the keys of [train] the names that they have now.
+
+    Args:
+        warn: whether a warning names the new key.
 
     >>> rename_train_keys({"rounds": 5, "cohort": 2}, warn=False)
     {'rounds': 5, 'clients_at_once': 2}
@@ -133,7 +150,7 @@ def rename_train_keys(train: Mapping[str, Any], warn: bool) -> dict[str, Any]:
     return renamed
 
 
-def _rename_keys(values: Mapping[str, Any], warn: bool) -> Mapping[str, Any]:
+def _rename_keys(values: TomlTable, warn: bool) -> TomlTable:
     train = values.get("train")
     if not isinstance(train, dict):
         return values

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import tomli_w
 
 from .. import methods as method_table
 from ..util.errors import InputError, unknown
+from ..util.tables import Options, TomlTable
 from .schema import Recipe
 
 
@@ -30,6 +31,9 @@ class Override:
     def parse(cls, text: str) -> Override:
         """Read ``section.key=value``.
 
+        Raises:
+            InputError: the text is malformed.
+
         >>> Override.parse("train.rounds=5")
         Override(text='train.rounds=5', path=('train', 'rounds'), value=5)
         """
@@ -37,13 +41,12 @@ class Override:
         path = tuple(key.strip().split("."))
         is_key = len(path) > 1 or path == ("name",)
         if not equals or not is_key:
-            raise InputError(
-                f"--set {text!r}: section.key=value is expected, such as train.rounds=5"
-            )
+            raise InputError(f"--set {text!r}: expected section.key=value, such as train.rounds=5")
         return cls(text, path, read_value(value))
 
     @property
     def key(self) -> str:
+        """The whole key, such as "train.rounds"."""
         return ".".join(self.path)
 
     @property
@@ -57,29 +60,30 @@ class Entry:
     """A method in a recipe that is not validated yet, and where it stands."""
 
     methods: list[Any]  # of its variant
-    index: int
-    table: dict[str, Any]
+    index: int  # its place among them
+    table: Options
 
     @property
     def name(self) -> str:
-        """What the method calls itself."""
+        """The method's own name, however the recipe names it."""
         return find_method_name(self.table["name"])
 
 
-def apply(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def apply(values: TomlTable, overrides: Sequence[str]) -> TomlTable:
     """Return a recipe's values with ``key=value`` overrides; nothing is validated.
 
     A key begins with a section of the recipe, or with a method: ``fedbr.lam=1`` changes that method
     in every variant that has it. Another ``model.name`` drops the options of the model before.
 
-    Raises InputError if a key has no place in a recipe.
+    Raises:
+        InputError: a key has no place in a recipe.
 
     >>> apply({"train": {"rounds": 40}}, ["train.rounds=5", "data.alpha=0.5"])
     {'train': {'rounds': 5}, 'data': {'alpha': 0.5}}
     >>> apply({"compare": [{"label": "A", "methods": ["fedbr"]}]}, ["fedbr.lam=1"])
     {'compare': [{'label': 'A', 'methods': [{'name': 'fedbr', 'lam': 1}]}]}
     """
-    changed = copy.deepcopy(dict(values))
+    changed = copy.deepcopy(values)
     parsed = [Override.parse(text) for text in overrides]
     _drop_model_options(changed, parsed)
     for override in parsed:
@@ -90,7 +94,7 @@ def apply(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]
     return changed
 
 
-def read_variants(texts: Sequence[str]) -> list[dict[str, Any]]:
+def read_variants(texts: Sequence[str]) -> list[TomlTable]:
     """Read the variants of ``--methods``.
 
     Two classes with the same name, such as one of fedbr and one of the user's, would have the same
@@ -100,20 +104,24 @@ def read_variants(texts: Sequence[str]) -> list[dict[str, Any]]:
     ['FedAvg', 'Mixup + FedBR']
     """
     variants = [read_variant(text) for text in texts]
-    labels = []
+    labelled = []
     for text, variant in zip(texts, variants, strict=True):
-        is_ambiguous = any(
-            other["label"] == variant["label"] and other["methods"] != variant["methods"]
-            for other in variants
-        )
-        labels.append(text if ":" in text and is_ambiguous else variant["label"])
-    return [{**variant, "label": label} for variant, label in zip(variants, labels, strict=True)]
+        label = variant["label"]
+        others = [other["methods"] for other in variants if other["label"] == label]
+        is_ambiguous = any(methods != variant["methods"] for methods in others)
+        if is_ambiguous and ":" in text:
+            label = text
+        labelled.append({**variant, "label": label})
+    return labelled
 
 
-def read_variant(text: str) -> dict[str, Any]:
+def read_variant(text: str) -> TomlTable:
     """Read one variant: names of methods joined by "+", "fedavg" for none.
 
-    Names are found whatever their case, so that labels of printed tables can be used.
+    The case of names does not matter, so that labels of printed tables can be used.
+
+    Raises:
+        InputError: a method is unknown.
 
     >>> read_variant("Mixup + FedBR")
     {'label': 'Mixup + FedBR', 'methods': ['mixup', 'fedbr']}
@@ -125,14 +133,14 @@ def read_variant(text: str) -> dict[str, Any]:
         raise InputError(
             f"--methods {text!r}: variants are separated by spaces, as in --methods {apart}"
         )
-    known = {name.casefold(): name for name in (*method_table.METHODS, "fedavg")}
+    folded = {name.casefold(): name for name in (*method_table.METHODS, "fedavg")}
     names = []
     for part in text.split("+"):
         word = part.strip()
-        name = known.get(word.casefold(), word)
+        name = folded.get(word.casefold(), word)
         if not name:
             raise InputError(
-                f"--methods {text!r}: names of methods joined by '+', such as mixup+fedbr"
+                f"--methods {text!r}: expected names of methods joined by '+', such as mixup+fedbr"
             )
         if name != "fedavg":
             names.append(name)
@@ -142,13 +150,17 @@ def read_variant(text: str) -> dict[str, Any]:
 
 
 def find_dropped_options(
-    values: Mapping[str, Any], overrides: Sequence[str], variants: Sequence[str]
+    values: TomlTable, overrides: Sequence[str], variants: Sequence[str]
 ) -> list[str]:
     """Return the parameters that ``--methods`` does not take from a recipe.
 
-    ``values`` is the recipe as its file has it. A method of ``--methods`` has default parameters;
-    where all variants of the recipe that use it agree on others, ``--set`` with what is returned
-    restores them.
+    A method of ``--methods`` has default parameters. Where all variants of the recipe that use it
+    agree on others, ``--set`` with what is returned restores them.
+
+    Args:
+        values: the recipe as its file has it.
+        overrides: those of ``--set``.
+        variants: those of ``--methods``.
 
     >>> values = {"compare": [{"label": "A", "methods": [{"name": "fedbr", "lazy": 4}]}]}
     >>> find_dropped_options(values, [], ["fedavg", "fedbr"])
@@ -159,7 +171,7 @@ def find_dropped_options(
         used.update(variant["methods"])
     keys = {text.partition("=")[0].strip() for text in overrides}
     dropped = []
-    for table in _agreed_tables(values):
+    for table in _list_agreed_tables(values):
         if table["name"] not in used:
             continue
         method = method_table.find(table["name"])
@@ -172,7 +184,7 @@ def find_dropped_options(
 
 
 def find_method_name(name: str) -> str:
-    """Return what a method calls itself, however a recipe names it.
+    """Return a method's own name, however a recipe names it.
 
     >>> find_method_name("fedbr"), find_method_name("fedbr.methods:FedBR")
     ('fedbr', 'fedbr')
@@ -181,7 +193,7 @@ def find_method_name(name: str) -> str:
 
 
 def read_value(text: str) -> Any:
-    """Read a value as TOML would; what TOML cannot read is a word, with commas a list.
+    """Read a value of TOML; anything else is a text, or a list if it has commas.
 
     >>> read_value("0.5"), read_value("cnn"), read_value("0,1,2")
     (0.5, 'cnn', [0, 1, 2])
@@ -203,7 +215,7 @@ def write_value(value: Any) -> str:
     return tomli_w.dumps({"value": value}).partition("=")[2].strip()
 
 
-def _drop_model_options(values: dict[str, Any], overrides: Sequence[Override]) -> None:
+def _drop_model_options(values: TomlTable, overrides: Sequence[Override]) -> None:
     """Remove the section [model] where overrides name another model."""
     names = [override.value for override in overrides if override.path == ("model", "name")]
     model = values.get("model")
@@ -211,7 +223,7 @@ def _drop_model_options(values: dict[str, Any], overrides: Sequence[Override]) -
         del values["model"]
 
 
-def _set_key(values: dict[str, Any], override: Override) -> None:
+def _set_key(values: TomlTable, override: Override) -> None:
     """Set a key of a section; a number in it is the place in a list (``compare.0.label``)."""
     where = f"--set {override.text!r}"
     *parents, last = override.path
@@ -231,7 +243,7 @@ def _set_key(values: dict[str, Any], override: Override) -> None:
     target[last] = override.value
 
 
-def _set_parameter(values: dict[str, Any], override: Override) -> None:
+def _set_parameter(values: TomlTable, override: Override) -> None:
     """Set a parameter of a method in every variant that has it."""
     entries = list(_list_entries(values))
     matching = [entry for entry in entries if entry.name == override.section]
@@ -241,18 +253,15 @@ def _set_parameter(values: dict[str, Any], override: Override) -> None:
             raise InputError(
                 f"--set {override.key}: no variant of the recipe has {override.section!r}"
             )
-        raise unknown(
-            f"--set {override.text!r}: section",
-            override.section,
-            {*Recipe.model_fields, *methods},
-        )
+        sections = {*Recipe.model_fields, *methods}
+        raise unknown(f"--set {override.text!r}: section", override.section, sections)
     parameter = ".".join(override.path[1:])
     for entry in matching:
         entry.methods[entry.index] = entry.table | {parameter: override.value}
 
 
-def _list_entries(values: Mapping[str, Any]) -> Iterator[Entry]:
-    """List the methods of all variants; what is malformed is left for the validation."""
+def _list_entries(values: TomlTable) -> Iterator[Entry]:
+    """Yield the methods of all variants; malformed entries are left for the validation."""
     variants = values.get("compare", [])
     if not isinstance(variants, list):
         return
@@ -266,9 +275,13 @@ def _list_entries(values: Mapping[str, Any]) -> Iterator[Entry]:
                 yield Entry(methods, index, table)
 
 
-def _agreed_tables(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _list_agreed_tables(values: TomlTable) -> list[Options]:
     """Return a method's table where all variants of the recipe that use it have the same."""
-    tables: dict[str, list[dict[str, Any]]] = {}
+    tables_by_name: dict[str, list[Options]] = {}
     for entry in _list_entries(values):
-        tables.setdefault(entry.table["name"], []).append(entry.table)
-    return [same[0] for same in tables.values() if all(table == same[0] for table in same)]
+        tables_by_name.setdefault(entry.table["name"], []).append(entry.table)
+    agreed = []
+    for first, *others in tables_by_name.values():
+        if all(table == first for table in others):
+            agreed.append(first)
+    return agreed

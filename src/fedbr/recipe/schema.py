@@ -23,13 +23,15 @@ from pydantic import (
 
 from .. import methods as method_table
 from .. import models as model_table
-from ..core.method import Method, check_methods
+from ..core.method import Method
+from ..core.method_checks import check_methods
 from ..core.optim import OPTIMIZERS
 from ..data import DATASETS, PARTITIONS, DataOptions
 from ..data.partition import CLIENTS
 from ..util.errors import InputError, unknown
 from ..util.imports import import_object, source_hash
-from ..util.validation import validated
+from ..util.tables import Options
+from ..util.validation import validate
 
 # The validation context of a recipe that may be somebody else's: the code it names is not imported.
 WITHOUT_CODE = {"import_code": False}
@@ -64,7 +66,7 @@ class DataConfig(DataOptions):
     @model_validator(mode="before")
     @classmethod
     def _fill_defaults(cls, values: Any) -> Any:
-        """Write down what the data set itself says where the recipe is silent."""
+        """Fill keys that the recipe leaves out with the defaults of the data set."""
         if not isinstance(values, dict):
             return values
         name = values.get("name", "digits")
@@ -110,7 +112,8 @@ class ModelConfig(BaseModel):
     name: str = Field("cnn", description="model")
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Options:
+        """The options of the model, by name."""
         return dict(self.model_extra or {})
 
     @model_validator(mode="after")
@@ -123,7 +126,7 @@ class ModelConfig(BaseModel):
             return self
         if self.name not in model_table.MODELS:
             raise unknown("model.name", self.name, model_table.MODELS)
-        validated(model_table.MODELS[self.name], self.options, "model")
+        validate(model_table.MODELS[self.name], self.options, "model")
         return self
 
 
@@ -179,7 +182,7 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _validate_seeds(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds):
-            raise InputError(f"train.seeds = {self.seeds}: a seed is there twice")
+            raise InputError(f"train.seeds = {self.seeds}: duplicate seed")
         return self
 
 
@@ -204,7 +207,7 @@ class MetricsConfig(Section):
 
 
 class VariantTrain(Section):
-    """What a variant may set for itself instead of the recipe's [train]: what one tunes."""
+    """The settings that a variant may have instead of those of [train]: the ones to tune."""
 
     lr: float | None = Field(None, gt=0)
     momentum: float | None = Field(None, ge=0, lt=1)
@@ -212,7 +215,7 @@ class VariantTrain(Section):
 
 
 class Variant(Section):
-    """One side of a comparison: a label and the methods in the order in which they act.
+    """One variant of a comparison: a label, and methods in the order in which they act.
 
     In a recipe a method is a name, or a table with a name and parameters. Here it is always a
     table, with all its parameters.
@@ -223,7 +226,7 @@ class Variant(Section):
     """
 
     label: str = Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]+$")
-    methods: list[dict[str, Any]] = []
+    methods: list[Options] = []
     train: VariantTrain | None = None
     # Whether its parameters were chosen by a search; None: the recipe does not say.
     tuned: bool | None = None
@@ -237,14 +240,12 @@ class Variant(Section):
         label = values.get("label")
         if not label:
             raise InputError(
-                "compare: every variant has a label, such as: "
+                "compare: expected a label for every variant, such as: "
                 "[[compare]] label = 'FedBR' methods = ['fedbr']"
             )
         methods = values.get("methods", [])
         if isinstance(methods, str | dict):
-            raise InputError(
-                f"compare.methods = {methods!r}: a list is expected, such as ['fedbr']"
-            )
+            raise InputError(f"compare.methods = {methods!r}: expected a list, such as ['fedbr']")
         if not isinstance(methods, list):
             return values
         import_code = not _is_stored(info)
@@ -252,7 +253,7 @@ class Variant(Section):
         tables, built = [], []
         for entry in methods:
             name, options = _read_method(entry, where)
-            if name == "fedavg":  # what the runtime does by itself
+            if name == "fedavg":  # the same as no method
                 continue
             if ":" in name and not import_code:
                 tables.append({"name": name, **options})
@@ -267,7 +268,12 @@ class Variant(Section):
         return values | {"methods": tables}
 
     def build(self) -> list[Method]:
-        """Make the methods."""
+        """Make the methods.
+
+        >>> [fedbr] = Variant(label="FedBR", methods=[{"name": "fedbr", "lam": 1.0}]).build()
+        >>> fedbr.lam
+        1.0
+        """
         built = []
         for table in self.methods:
             options = {key: value for key, value in table.items() if key != "name"}
@@ -275,11 +281,13 @@ class Variant(Section):
         return built
 
 
-def _read_method(entry: Any, where: str) -> tuple[str, dict[str, Any]]:
+def _read_method(entry: Any, where: str) -> tuple[str, Options]:
     """Return the name of a method and its parameters."""
     table = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(table, dict) or not isinstance(table.get("name"), str):
-        raise InputError(f"{where} = {entry!r}: a name, or a table with a name and parameters")
+        raise InputError(
+            f"{where} = {entry!r}: expected a name, or a table with a name and parameters"
+        )
     options = {key: value for key, value in table.items() if key != "name"}
     if table["name"] == "fedavg" and options:
         raise InputError(f"{where}: fedavg has no parameters, not {', '.join(options)}")
@@ -287,19 +295,19 @@ def _read_method(entry: Any, where: str) -> tuple[str, dict[str, Any]]:
 
 
 def _refuse_one_variant(value: Any) -> Any:
-    """Explain what [compare] with single brackets would end in."""
+    """Explain the mistake of [compare] with single brackets."""
     if isinstance(value, dict):
         raise InputError(
-            "compare: one table where a list is expected; write [[compare]], once for every variant"
+            "compare: expected a list, not one table; write [[compare]], once for every variant"
         )
     return value
 
 
 def _validate_name(value: Any) -> Any:
-    """Keep a recipe's name usable as the name of a folder."""
+    """Refuse a name that cannot be the name of a folder."""
     if isinstance(value, str) and not re.fullmatch(r"\w[\w.+-]*", value):
         raise InputError(
-            f"name = {value!r}: letters, digits, and . + - _ behind the first are allowed"
+            f"name = {value!r}: expected letters, digits and _, and . + - after the first character"
         )
     return value
 
@@ -323,11 +331,12 @@ class Recipe(Section):
     def _validate_labels(self) -> Self:
         if not self.compare:
             raise InputError(
-                "compare: at least one variant, such as: [[compare]] label = 'FedAvg' methods = []"
+                "compare: expected at least one variant, such as: "
+                "[[compare]] label = 'FedAvg' methods = []"
             )
         labels = [variant.label for variant in self.compare]
         if len(set(labels)) < len(labels):
-            raise InputError(f"compare: a label is there twice among {', '.join(labels)}")
+            raise InputError(f"compare: duplicate label among {', '.join(labels)}")
         return self
 
     @model_validator(mode="after")
@@ -341,7 +350,13 @@ class Recipe(Section):
         return self
 
     def of(self, variant: Variant) -> Recipe:
-        """Return the recipe with what a variant sets for itself."""
+        """Return the recipe with the settings of a variant.
+
+        >>> tuned = {"label": "Tuned", "train": {"lr": 0.5}}
+        >>> recipe = Recipe(compare=[{"label": "FedAvg"}, tuned])
+        >>> [recipe.of(variant).train.lr for variant in recipe.compare]
+        [0.01, 0.5]
+        """
         if variant.train is None:
             return self
         settings = variant.train.model_dump(exclude_none=True)
@@ -349,10 +364,14 @@ class Recipe(Section):
         return self.model_copy(update={"train": train})
 
     def code(self, variant: Variant) -> dict[str, str]:
-        """Return the user's own code that a variant trains with: its names, and a hash of each."""
+        """Return the names of the user's own code in a variant, each with a hash of its source."""
         names = [self.model.name, *(method["name"] for method in variant.methods)]
-        return {name: source_hash(import_object(name, "code")) for name in names if ":" in name}
+        code = {}
+        for name in names:
+            if ":" in name:
+                code[name] = source_hash(import_object(name, "code"))
+        return code
 
     def to_toml(self) -> str:
-        """Write the whole recipe, defaults included."""
+        """Write the whole recipe as TOML, defaults included."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from .clients import MANY, Clients, SeedClients, describe_clients
 from .figures import TEMPLATE as CURVES
-from .figures import text
+from .figures import Trace, escape_markup
 from .page import Figures, View, switch
 from .read import ReportFolder
+from .style import Options
 
 VIRIDIS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
 # What lies on white and on black alike is partly transparent; page.css has the same in the key.
@@ -25,10 +25,13 @@ BARE = {
     "fixedrange": True,
     "title": {"standoff": 4},
 }
-TEMPLATE: dict[str, Any] = {  # what all pictures have in common
-    "layout": CURVES["layout"]
-    | {"margin": {"l": 12, "r": 8, "t": 8, "b": 44}}
-    | {"xaxis": BARE, "yaxis": BARE},
+TEMPLATE: Options = {  # what all pictures have in common
+    "layout": {
+        **CURVES["layout"],
+        "margin": {"l": 12, "r": 8, "t": 8, "b": 44},
+        "xaxis": BARE,
+        "yaxis": BARE,
+    },
     "data": {
         "heatmap": [
             {
@@ -50,20 +53,35 @@ class Screen:
 
     narrow: bool
     letters: int  # of a label
-    columns: int  # whose figures can be written into them
+    columns: int  # whose accuracies can be written into them
 
-    def shorten(self, label: str, most: int = 0) -> str:
-        most = most or self.letters
-        return text(label if len(label) <= most else f"{label[: most - 1]}…")
+    def shorten(self, label: str, letters: int = 0) -> str:
+        """Cut a label, so that it fits.
+
+        >>> Screen(narrow=True, letters=8, columns=10).shorten("photographs")
+        'photogr…'
+        """
+        letters = letters or self.letters
+        if len(label) > letters:
+            label = f"{label[: letters - 1]}…"
+        return escape_markup(label)
 
 
-SCREENS = (Screen(False, 28, 25), Screen(True, 13, 10))
+SCREENS = (
+    Screen(narrow=False, letters=28, columns=25),
+    Screen(narrow=True, letters=13, columns=10),
+)
 
 
 def clients_figure(folder: ReportFolder, figures: Figures) -> str:
-    """Draw the clients of a folder; nothing if no run has begun.
+    """Draw the clients of a folder.
 
-    figures: those of the page, to which this one is added. Returns the HTML in which it is drawn.
+    Args:
+        folder: whose clients are drawn.
+        figures: those of the page, to which this one is added.
+
+    Returns:
+        The HTML in which it is drawn; nothing if no run has begun.
     """
     clients = describe_clients(folder.results)
     if clients is None:
@@ -72,9 +90,12 @@ def clients_figure(folder: ReportFolder, figures: Figures) -> str:
     views = {}
     for button, seed in zip(buttons, clients.seeds, strict=True):
         for screen in SCREENS:
-            pressed = [button] if len(buttons) > 1 else []
-            name = " ".join([*pressed, "narrow"] if screen.narrow else pressed)
-            views[name] = _Picture(clients, seed, screen).view()
+            words = []
+            if len(buttons) > 1:
+                words.append(button)
+            if screen.narrow:
+                words.append("narrow")
+            views[" ".join(words)] = _Picture(clients, seed, screen).draw()
     below = '<span class="scale">samples of a class: few <i class="counts"></i> many</span>'
     if any(seed.counts is None for seed in clients.seeds):
         below = "Below: how many classes a client has in effect."
@@ -97,12 +118,13 @@ class _Picture:
 
     def __init__(self, clients: Clients, seed: SeedClients, screen: Screen) -> None:
         self.clients, self.seed, self.screen = clients, seed, screen
-        longest = max(len(row) for row in seed.accuracy)
-        self.columns = longest if clients.sorted else max(longest, len(seed.sizes))
+        self.columns = max(len(row) for row in seed.accuracy)
+        if not clients.sorted:
+            self.columns = max(self.columns, len(seed.sizes))
         self.few = self.columns <= screen.columns
         self.gap = 0 if self.columns > 60 else 1  # between columns
 
-    def view(self) -> View:
+    def draw(self) -> View:
         """Draw both parts, one above the other."""
         import plotly.graph_objects as go
 
@@ -112,62 +134,64 @@ class _Picture:
             classes = len(self.seed.counts)
             below = classes * (8 if classes > MANY_CLASSES else 20)
         total = above + below + GAP
+        variants_axis = _axis_of([self.screen.shorten(label) for label in self.clients.labels])
         layout = {
             "template": TEMPLATE,
             "dragmode": False,
             "height": total + 70,
             "xaxis": self._clients_axis(),
-            "yaxis": _listed([self.screen.shorten(label) for label in self.clients.labels])
-            | {"domain": [1 - above / total, 1]},
+            "yaxis": variants_axis | {"domain": [1 - above / total, 1]},
             "yaxis2": self._classes_axis() | {"domain": [0, below / total]},
         }
         if self.clients.sorted:
             layout["xaxis2"] = {"anchor": "y2", "title": {"text": "the first clients"}}
-        return go.Figure([*self._accuracy(), *self._missing(), self._held()], layout)
+        traces = [*self._draw_accuracy(), *self._draw_missing(), self._draw_samples()]
+        return go.Figure(traces, layout)
 
-    def _accuracy(self) -> list[Any]:
+    def _draw_accuracy(self) -> list[Trace]:
         """Draw a row for each variant."""
         import plotly.graph_objects as go
 
         rows = []
         for i, label in enumerate(self.clients.labels):
             row = go.Heatmap(
-                name=text(label),
-                z=[self._padded(i)],
+                name=escape_markup(label),
+                z=[self._pad(i)],
                 y=[i],
                 zmin=0,
                 zmax=100,
                 xgap=self.gap,
-                customdata=[self._who()],
+                customdata=[self._columns()],
             )
             if self.few:
                 size = 10 if self.screen.narrow else 12
                 row.update(
-                    text=[[_written(value) for value in self._padded(i)]],
+                    text=[[_write(value) for value in self._pad(i)]],
                     texttemplate="%{text}",
                     textfont={"size": size},
                 )
             rows.append(row)
         return rows
 
-    def _missing(self) -> list[Any]:
+    def _draw_missing(self) -> list[Trace]:
         """Fill the cells of clients that were not tested."""
         import plotly.graph_objects as go
 
-        rows = [self._padded(i) for i in range(len(self.clients.labels))]
-        missing = [[1 if value is None else None for value in row] for row in rows]
+        missing = []
+        for i in range(len(self.clients.labels)):
+            missing.append([1 if value is None else None for value in self._pad(i)])
         if not any(any(row) for row in missing):
             return []
         cells = go.Heatmap(
             z=missing,
             colorscale=[[0, MISSING], [1, MISSING]],
             xgap=self.gap,
-            customdata=[self._who()] * len(rows),
+            customdata=[self._columns()] * len(missing),
             hovertemplate="%{customdata}<br>not tested<extra></extra>",
         )
         return [cells]
 
-    def _held(self) -> Any:
+    def _draw_samples(self) -> Trace:
         """Draw who holds how many samples of which class.
 
         Where that is not known: how many classes each client has in effect.
@@ -176,16 +200,18 @@ class _Picture:
 
         counts = self.seed.counts
         place = {"yaxis": "y2", "xaxis": "x2" if self.clients.sorted else "x"}
-        who = [f"{self._name(i)}, {size:,} samples" for i, size in enumerate(self.seed.sizes)]
+        clients = []
+        for i, size in enumerate(self.seed.sizes):
+            clients.append(f"{self._name(i)}, {size:,} samples")
         if counts is None:
             return go.Bar(
                 place,
                 y=[round(value, 2) for value in self.seed.effective],
-                customdata=who,
+                customdata=clients,
                 marker={"color": COUNTS[1]},
                 hovertemplate="%{customdata}<br>%{y} effective classes<extra></extra>",
             )
-        held = go.Heatmap(
+        samples = go.Heatmap(
             place,
             z=[[count or None for count in row] for row in counts],
             zmin=0,
@@ -193,59 +219,56 @@ class _Picture:
             colorscale=[[0, COUNTS[0]], [1, COUNTS[1]]],
             xgap=self.gap,
             ygap=0 if len(counts) > MANY_CLASSES else 1,
-            customdata=[who] * len(counts),
+            customdata=[clients] * len(counts),
             hovertemplate="%{customdata}<br>class %{y}: %{z}<extra></extra>",
         )
         if names := self.clients.classes:
-            held.update(
-                text=[[text(name)] * len(who) for name in names],
+            samples.update(
+                text=[[escape_markup(name)] * len(clients) for name in names],
                 hovertemplate="%{customdata}<br>class %{text}: %{z}<extra></extra>",
             )
-        return held
+        return samples
 
-    def _padded(self, i: int) -> Sequence[float | None]:
+    def _pad(self, i: int) -> Sequence[float | None]:
+        """Return the accuracies of the i-th variant, as many as there are columns."""
         row = self.seed.accuracy[i]
         return [*row, *[None] * (self.columns - len(row))]
 
-    def _who(self) -> list[str]:
-        """Say which client a column is of."""
+    def _columns(self) -> list[str]:
+        """Say which client each column is of."""
         if self.clients.sorted:
             return [f"{i} % of the clients are worse" for i in range(self.columns)]
         return [self._name(i) for i in range(self.columns)]
 
     def _name(self, i: int) -> str:
         names = self.clients.names
-        return f"client {i}" if names is None else text(names[i])
+        return f"client {i}" if names is None else escape_markup(names[i])
 
-    def _classes(self, count: int) -> Sequence[str]:
-        return self.clients.classes or [str(i) for i in range(count)]
-
-    def _clients_axis(self) -> dict[str, Any]:
+    def _clients_axis(self) -> Options:
         if self.clients.sorted:
             return {"anchor": "y", "title": {"text": "clients from worst to best, %"}}
         names = self.clients.names
         title = {"text": "" if names else "client"}
-        axis: dict[str, Any] = {"anchor": "y2", "title": title}
+        axis: Options = {"anchor": "y2", "title": title}
         if self.few:
-            shown = [str(i) for i in range(self.columns)]
+            labels = [str(i) for i in range(self.columns)]
             if names:
-                shown = [self.screen.shorten(name, 12) for name in names]
-            places = list(range(len(shown)))
-            axis |= {"tickvals": places, "ticktext": shown}
+                labels = [self.screen.shorten(name, 12) for name in names]
+            axis |= {"tickvals": list(range(len(labels))), "ticktext": labels}
         return axis
 
-    def _classes_axis(self) -> dict[str, Any]:
+    def _classes_axis(self) -> Options:
         if self.seed.counts is None:
             title = "" if self.screen.narrow else "effective classes"
             return {"title": {"text": title, "standoff": 10}, "rangemode": "tozero"}
-        names = self._classes(len(self.seed.counts))
-        axis = _listed([self.screen.shorten(name) for name in names])
-        if len(names) > MANY_CLASSES:
-            axis = {"autorange": "reversed"}
+        names = self.clients.classes or [str(i) for i in range(len(self.seed.counts))]
+        axis: Options = {"autorange": "reversed"}
+        if len(names) <= MANY_CLASSES:
+            axis = _axis_of([self.screen.shorten(name) for name in names])
         return axis | {"title": {"text": "class", "standoff": 10}}
 
 
-def _written(value: float | None) -> str:
+def _write(value: float | None) -> str:
     """Write an accuracy into its cell, white on dark colours and black on light ones."""
     if value is None:
         return ""
@@ -253,7 +276,7 @@ def _written(value: float | None) -> str:
     return f'<span style="color:{ink}">{value:.0f}</span>'
 
 
-def _listed(names: Sequence[str]) -> dict[str, Any]:
+def _axis_of(names: Sequence[str]) -> Options:
     """Return an axis with a tick for each name, the first at the top."""
     places = list(range(len(names)))
     return {"tickvals": places, "ticktext": list(names), "autorange": "reversed"}

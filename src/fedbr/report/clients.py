@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core.records import ClassCounts
+from ..core.records import ClassCounts, Split
 from ..run.results import Results, RunResult
 
 MANY = 200  # clients that have a column each; of more, the accuracies are sorted and thinned
@@ -39,42 +39,35 @@ class Clients:
 
 def describe_clients(results: Results) -> Clients | None:
     """Gather what is known of the clients, seed by seed; None if no run has begun."""
-    # All variants of a seed have the same split.
-    first_runs: dict[int, RunResult] = {}
+    splits: dict[int, Split] = {}  # all variants of a seed have the same
     for run in results.runs:
-        first_runs.setdefault(run.seed, run)
-    seeds = [seed for seed in results.seeds if seed in first_runs]
+        if run.seed not in splits:
+            assert run.record.split is not None
+            splits[run.seed] = run.record.split
+    seeds = [seed for seed in results.seeds if seed in splits]
     if not seeds:
         return None
-    split = first_runs[seeds[0]].record.split
-    assert split is not None
-    many = len(split.sizes) > MANY
     counts = _class_counts(results, seeds[0])
     return Clients(
         labels=results.labels,
-        sorted=many,
+        sorted=len(splits[seeds[0]].sizes) > MANY,
         names=counts.clients if counts else None,
         classes=counts.names if counts else None,
-        seeds=[_seed(results, first_runs[seed], many) for seed in seeds],
+        seeds=[_describe_seed(results, seed, splits[seed]) for seed in seeds],
     )
 
 
-def _seed(results: Results, run: RunResult, many: bool) -> SeedClients:
-    """Gather what is known of the clients of a seed.
-
-    run: the first of that seed.
-    """
-    split = run.record.split
-    assert split is not None
+def _describe_seed(results: Results, seed: int, split: Split) -> SeedClients:
+    """Gather what is known of the clients of a seed."""
     rows = []
     for label in results.labels:
-        row = _accuracy(results.run(label, run.seed))
-        rows.append(_thinned(row) if many else row)
-    counts = _class_counts(results, run.seed)
+        row = _accuracy(results.run(label, seed))
+        rows.append(_thin(row) if len(split.sizes) > MANY else row)
+    counts = _class_counts(results, seed)
     return SeedClients(
-        seed=run.seed,
+        seed=seed,
         accuracy=rows,
-        counts=None if counts is None else _by_class(counts),
+        counts=None if counts is None else _count_by_class(counts),
         effective=split.effective_classes[:MANY],
         sizes=split.sizes[:MANY],
     )
@@ -97,21 +90,24 @@ def _accuracy(run: RunResult | None) -> Row:
 
 
 def _percent(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else round(100 * value, 1)
+    if value is None or not math.isfinite(value):
+        return None
+    return round(100 * value, 1)
 
 
-def _thinned(row: Row) -> Row:
-    """Sort clients from the worst to the best and keep some."""
-    known = sorted(value for value in row if value is not None)
-    if not known:
+def _thin(row: Row) -> Row:
+    """Sort clients from the worst to the best and keep some, spread evenly."""
+    tested = sorted(value for value in row if value is not None)
+    if not tested:
         return []
-    return [known[round(i * (len(known) - 1) / (COLUMNS - 1))] for i in range(COLUMNS)]
+    last = len(tested) - 1
+    return [tested[round(i * last / (COLUMNS - 1))] for i in range(COLUMNS)]
 
 
-def _by_class(counts: ClassCounts) -> list[list[int]]:
+def _count_by_class(counts: ClassCounts) -> list[list[int]]:
     """Read counts such as "3:130 7:14", a text for each client.
 
-    >>> _by_class(ClassCounts(2, None, None, ("1:30", "0:5 1:2")))
+    >>> _count_by_class(ClassCounts(2, None, None, ("1:30", "0:5 1:2")))
     [[0, 5], [30, 2]]
     """
     by_class = [[0] * len(counts.counts) for _ in range(counts.number)]

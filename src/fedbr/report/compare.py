@@ -15,7 +15,7 @@ from ..recipe.schema import Variant
 from ..run.results import Results, RunResult
 from ..util.estimate import Difference, Estimate, Verdict
 
-Figure = Literal["top5", "final", "worst_top5"]  # figures of accuracy that are compared
+Score = Literal["top5", "final", "worst_top5"]  # the accuracies that are compared
 MUCH = 2.0  # a cost that differs by more is said beside every praise
 
 
@@ -23,7 +23,7 @@ MUCH = 2.0  # a cost that differs by more is said beside every praise
 class VariantResults:
     """A variant and its runs.
 
-    A run that diverged has no figure, however good its rounds were before: its model is lost.
+    A run that diverged counts in no mean, however good its rounds were before: its model is lost.
     """
 
     variant: Variant
@@ -33,6 +33,7 @@ class VariantResults:
 
     @property
     def label(self) -> str:
+        """The variant's name in the recipe."""
         return self.variant.label
 
     @property
@@ -47,15 +48,17 @@ class VariantResults:
 
     @property
     def counted(self) -> Sequence[RunResult]:
-        """The runs that figures are of: those that are finished; if none is, all of them."""
-        return [run for run in self.runs if run.finished] or self.runs
+        """The runs that means are over: those that are finished; if none is, all of them."""
+        return self.finished.runs or self.runs
 
     @property
     def diverged(self) -> Sequence[RunResult]:
+        """The runs that ended before their time."""
         return [run for run in self.runs if run.diverged]
 
     @property
     def unfinished(self) -> Sequence[RunResult]:
+        """The runs that are still to go on."""
         return [run for run in self.runs if not run.finished]
 
     @property
@@ -64,12 +67,12 @@ class VariantResults:
         return replace(self, runs=[run for run in self.runs if run.finished])
 
     def estimate(self, get: Callable[[RunResult], float | None]) -> Estimate | None:
-        """Estimate a figure over the seeds that have not diverged."""
+        """Estimate a value over the seeds that have not diverged."""
         return Estimate.of(get(run) for run in self.counted if not run.diverged)
 
-    def accuracy(self, figure: Figure) -> Estimate | None:
-        """Estimate a figure of accuracy, as a share."""
-        return self.estimate(lambda run: getattr(run.accuracy, figure))
+    def accuracy(self, score: Score) -> Estimate | None:
+        """Estimate an accuracy, as a share."""
+        return self.estimate(lambda run: getattr(run.accuracy, score))
 
     def round_of(self, run: RunResult) -> int | None:
         """Return the round in which a run reached the target; one that diverged did not."""
@@ -83,17 +86,19 @@ class VariantResults:
 
     @property
     def megabytes_per_round(self) -> Estimate | None:
+        """What all clients send and receive in a round."""
         return self.estimate(lambda run: _per_round(run, (run.bytes.up + run.bytes.down) / 1e6))
 
     @property
     def seconds_per_round(self) -> Estimate | None:
+        """The time that the training of a round takes."""
         return self.estimate(lambda run: _per_round(run, run.seconds.train))
 
-    def points(self, figure: Figure) -> dict[int, float | None]:
-        """Return a figure of accuracy in percent, of every seed that is finished."""
+    def points(self, score: Score) -> dict[int, float | None]:
+        """Return an accuracy in percent by seed; None of a run that is unfinished or diverged."""
         values: dict[int, float | None] = {}
         for run in self.runs:
-            value = getattr(run.accuracy, figure)
+            value = getattr(run.accuracy, score)
             usable = run.finished and not run.diverged and value is not None
             values[run.seed] = 100 * value if usable else None
         return values
@@ -129,7 +134,7 @@ class Pair:
 
     @property
     def verdict(self) -> Verdict:
-        """Who is ahead, by the 5 best rounds; a variant that diverged on some seed is never ahead."""
+        """Who is ahead, by the 5 best rounds; who diverged on some seed is never ahead."""
         if self.top5 is None or self.variant.diverged:
             return Verdict.UNDECIDED
         return self.top5.verdict
@@ -156,20 +161,21 @@ class Comparison:
     def best(self) -> Pair | None:
         """The variant to speak of first: of those that are ahead, else of all, the highest mean."""
         ahead = [pair for pair in self.pairs if pair.verdict is Verdict.AHEAD]
-        known = ahead or [pair for pair in self.pairs if pair.top5 is not None]
-        return max(known, key=_mean_gain, default=None)
+        candidates = ahead or [pair for pair in self.pairs if pair.top5 is not None]
+        return max(candidates, key=_mean_gain, default=None)
 
 
 def compare(results: Results) -> Comparison:
     """Compare every variant with the baseline over the seeds on which both are finished.
 
-    Returns what every command and page prints.
+    Returns:
+        What every command and page prints.
     """
+    target, rounds = results.recipe.metrics.target, results.recipe.train.rounds
     variants = []
     for variant in results.recipe.compare:
         if runs := results.of(variant.label):
-            target, planned = results.recipe.metrics.target, results.recipe.train.rounds
-            variants.append(VariantResults(variant, runs, target, planned))
+            variants.append(VariantResults(variant, runs, target, rounds))
     baseline = _baseline(variants)
     if baseline is None:
         return Comparison(results, [], [])
@@ -192,14 +198,16 @@ def compare_pair(variant: VariantResults, baseline: VariantResults) -> Pair:
 
 
 def _baseline(variants: Sequence[VariantResults]) -> VariantResults | None:
-    fedavg = [variant for variant in variants if not variant.variant.methods]
-    return next(iter([*fedavg, *variants]), None)
+    for variant in variants:
+        if not variant.variant.methods:
+            return variant
+    return variants[0] if variants else None
 
 
 def _difference(
-    variant: VariantResults, baseline: VariantResults, figure: Figure
+    variant: VariantResults, baseline: VariantResults, score: Score
 ) -> Difference | None:
-    return Difference.of(variant.points(figure), baseline.points(figure))
+    return Difference.of(variant.points(score), baseline.points(score))
 
 
 def _mean_gain(pair: Pair) -> float:
@@ -210,8 +218,10 @@ def _per_round(run: RunResult, total: float) -> float | None:
     return total / len(run.rounds) if run.rounds else None
 
 
-def _factor(mine: Estimate | None, theirs: Estimate | None) -> float | None:
-    return mine.mean / theirs.mean if mine and theirs and theirs.mean else None
+def _factor(estimate: Estimate | None, base: Estimate | None) -> float | None:
+    if estimate is None or base is None or not base.mean:
+        return None
+    return estimate.mean / base.mean
 
 
 def _speed_up(variant: VariantResults, baseline: VariantResults) -> SpeedUp | None:
@@ -222,8 +232,12 @@ def _speed_up(variant: VariantResults, baseline: VariantResults) -> SpeedUp | No
     rounds, missed = _mean_rounds(variant, seeds)
     baseline_rounds, baseline_missed = _mean_rounds(baseline, seeds)
     bound: Literal["", ">", "<", "~"] = ""
-    if missed or baseline_missed:
-        bound = "~" if missed and baseline_missed else "<" if missed else ">"
+    if missed and baseline_missed:
+        bound = "~"
+    elif missed:
+        bound = "<"
+    elif baseline_missed:
+        bound = ">"
     return SpeedUp(bound, baseline_rounds / rounds)
 
 

@@ -51,18 +51,17 @@ def band(seeds: Sequence[Seed]) -> Band:
     >>> band([{1: 10.0, 2: 30.0}, {1: 20.0}]).mean
     [15.0, 30.0]
     """
-    common = sorted(set.intersection(*(set(seed) for seed in seeds))) if seeds else []
+    measured_rounds = [set(seed) for seed in seeds]
+    common = sorted(set.intersection(*measured_rounds)) if seeds else []
     last = common[-1] if common else 0
-    later = sorted({round for seed in seeds for round in seed if round > last})
-    rounds = common + later
-    values = [[seed[round] for seed in seeds if round in seed] for round in rounds]
-    return Band(
-        rounds=rounds,
-        mean=[statistics.fmean(column) for column in values],
-        low=[min(column) for column in values],
-        high=[max(column) for column in values],
-        whole=len(common),
-    )
+    later = sorted(round for round in set().union(*measured_rounds) if round > last)
+    mean, low, high = [], [], []
+    for round in [*common, *later]:
+        values = [seed[round] for seed in seeds if round in seed]
+        mean.append(statistics.fmean(values))
+        low.append(min(values))
+        high.append(max(values))
+    return Band(rounds=common + later, mean=mean, low=low, high=high, whole=len(common))
 
 
 def measured(run: RunResult, measure: str = "accuracy") -> Seed:
@@ -85,48 +84,50 @@ def spent(run: RunResult) -> dict[str, Seed]:
 
 
 def curve(runs: Sequence[RunResult], measure: str = "accuracy") -> Curve:
-    """Make a curve of the runs of all seeds; of a long one, as many points as can be seen."""
-    tested = []
+    """Make a curve of the runs of all seeds; of a long one, as many points as can be seen.
+
+    Args:
+        runs: of one variant; those that were never tested are left out.
+        measure: what the curve is of, one of MEASURES.
+    """
+    seeds, spending = [], []
     for run in runs:
-        if seed := measured(run, measure):
-            tested.append((seed, spent(run)))
-    whole = band([seed for seed, _ in tested])
-    kept = _spread(len(whole.rounds))
-    rounds = [whole.rounds[i] for i in kept]
-    places: dict[str, Sequence[float]] = {}
-    for unit in UNITS:
-        places[unit] = [
-            statistics.fmean(by_unit[unit][round] for seed, by_unit in tested if round in seed)
-            for round in rounds
-        ]
-    thinned = Band(
-        rounds=rounds,
-        mean=[whole.mean[i] for i in kept],
-        low=[whole.low[i] for i in kept],
-        high=[whole.high[i] for i in kept],
-        whole=sum(i < whole.whole for i in kept),
-    )
+        if values := measured(run, measure):
+            seeds.append(values)
+            spending.append(spent(run))
+    thinned = _thin(band(seeds))
+    places: dict[str, list[float]] = {unit: [] for unit in UNITS}
+    for round in thinned.rounds:
+        tested = [by_unit for seed, by_unit in zip(seeds, spending, strict=True) if round in seed]
+        for unit in UNITS:
+            places[unit].append(statistics.fmean(by_unit[unit][round] for by_unit in tested))
     return Curve(thinned, places)
 
 
 def accuracies(results: Results) -> dict[str, list[dict[int, float]]]:
     """Return, for every label, the accuracy by round of every seed that has begun."""
-    by_label = {}
-    for label in results.labels:
-        seeds = []
-        for run in results.of(label):
-            tested = {}
-            for record in run.rounds:
-                if record.accuracy is not None:
-                    tested[record.round] = record.accuracy
-            if run.rounds:
-                seeds.append(tested)
-        by_label[label] = seeds
+    by_label: dict[str, list[dict[int, float]]] = {label: [] for label in results.labels}
+    for run in results.runs:
+        if not run.rounds:
+            continue
+        tested = {}
+        for record in run.rounds:
+            if record.accuracy is not None:
+                tested[record.round] = record.accuracy
+        by_label[run.label].append(tested)
     return by_label
 
 
-def _spread(count: int) -> list[int]:
-    """Choose positions that are spread evenly, the first and the last among them."""
+def _thin(band: Band) -> Band:
+    """Keep points that are spread evenly, the first and the last among them."""
+    count = len(band.rounds)
     if count <= MOST:
-        return list(range(count))
-    return [round(i * (count - 1) / (MOST - 1)) for i in range(MOST)]
+        return band
+    kept = [round(i * (count - 1) / (MOST - 1)) for i in range(MOST)]
+    return Band(
+        rounds=[band.rounds[i] for i in kept],
+        mean=[band.mean[i] for i in kept],
+        low=[band.low[i] for i in kept],
+        high=[band.high[i] for i in kept],
+        whole=sum(i < band.whole for i in kept),
+    )

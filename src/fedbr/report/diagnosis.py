@@ -11,7 +11,7 @@ BEGIN = {  # what clients begin with -> how a line says it
     "features": "; classifiers begin fresh",
     "scratch": "; clients begin with fresh weights",
 }
-ROWS = (  # what a row says, the figure, and how to show it: a factor and digits
+ROWS = (  # what a row says, the measure, and how to show it: a factor and digits
     ("accuracy %", "accuracy", 100, 1),
     ("  on seen classes (X1)", "accuracy_seen", 100, 1),
     ("  on unseen ones (X2)", "accuracy_unseen", 100, 1),
@@ -26,7 +26,7 @@ ROWS = (  # what a row says, the figure, and how to show it: a factor and digits
     ("X1 | X2 by nearest mean %", "centroid_groups", 100, 1),
     ("classes by nearest mean %", "centroid_classes", 100, 1),
 )
-CHANGES = (  # what a sentence compares, the figure, a factor, digits and the unit
+CHANGES = (  # what a sentence compares, the measure, a factor, digits and the unit
     ("share", "share_present_unseen", 100, 1, " %"),
     ("probability", "mass_present_unseen", 100, 1, " %"),
     ("shift of features on X1", "shift_seen", 1, 3, ""),
@@ -63,29 +63,38 @@ def table(record: DiagnosisRecord) -> tuple[list[str], list[list[str]]]:
 
     The global model has a column, and so have the clients' models of each variant.
     """
-    variants = record.variants
-    means = [record.global_model.mean, *(variant.models.mean for variant in variants)]
-    rows = []
-    for name, key, factor, digits in ROWS:
-        rows.append([name, *(_cell(getattr(mean, key), factor, digits) for mean in means)])
-    aggregated = [_cell(variant.accuracy_aggregated, 100, 1) for variant in variants]
-    rows.append(["aggregated %", "-", *aggregated])
-    rows.append(["cosine of updates", "-", *(_cell(v.drift.cosine, 1, 2) for v in variants)])
-    rows.append(["distance of updates", "-", *(_cell(v.drift.distance, 1, 2) for v in variants)])
-    for column, variant in enumerate(variants, start=2):
+    names = [name for name, *_ in ROWS]
+    columns = [
+        ["", *names, "aggregated %", "cosine of updates", "distance of updates"],
+        ["global", *_cells(record.global_model.mean), "-", "-", "-"],
+    ]
+    for variant in record.variants:
+        cells = _cells(variant.models.mean)
         if variant.diverged:
-            rows[0][column] = "diverged"
-    return ["", "global", *(variant.label for variant in variants)], rows
+            cells[0] = "diverged"
+        cells.append(_cell(variant.accuracy_aggregated, 100, 1))
+        cells.append(_cell(variant.drift.cosine, 1, 2))
+        cells.append(_cell(variant.drift.distance, 1, 2))
+        columns.append([variant.label, *cells])
+    header, *rows = [list(row) for row in zip(*columns, strict=True)]
+    return header, rows
+
+
+def _cells(mean: Measures) -> list[str]:
+    return [_cell(getattr(mean, key), factor, digits) for _, key, factor, digits in ROWS]
 
 
 def _cell(value: float | None, factor: int, digits: int) -> str:
-    return "-" if value is None else f"{value * factor:.{digits}f}"
+    if value is None:
+        return "-"
+    return f"{value * factor:.{digits}f}"
 
 
 def rarity(clients: Sequence[ClientClasses]) -> str:
     """Say how little clients have seen of X2; empty if there is no X2.
 
-    Returns "never", "hardly", or "never or hardly": some clients the one and some the other.
+    Returns:
+        "never", "hardly", or "never or hardly": some clients the one and some the other.
     """
     scarce = {client.scarce for client in clients if client.unseen}
     words = []
@@ -98,31 +107,31 @@ def rarity(clients: Sequence[ClientClasses]) -> str:
 
 def sentences(record: DiagnosisRecord) -> list[str]:
     """Say in words how biased the models of the first variant are, and what the others change."""
-    said = []
+    lines = []
     for variant in record.variants:
         if variant.diverged:
-            said.append(f"{variant.label}: diverged ({variant.diverged}).")
+            lines.append(f"{variant.label}: diverged ({variant.diverged}).")
     first, *others = record.trained
-    said.append(_bias(record, first))
+    lines.append(_describe_bias(record, first))
     for variant in others:
-        changes = _changes(first.models.mean, variant.models.mean)
-        said.append(f"{variant.label} against {first.label}: {', '.join(changes)}.")
-    return said
+        changes = _list_changes(first.models.mean, variant.models.mean)
+        lines.append(f"{variant.label} against {first.label}: {', '.join(changes)}.")
+    return lines
 
 
-def _bias(record: DiagnosisRecord, variant: VariantBias) -> str:
+def _describe_bias(record: DiagnosisRecord, variant: VariantBias) -> str:
     """Say what a variant's models take samples of unseen classes for."""
     mean, clients = variant.models.mean, record.clients
-    having = [client for client in clients if client.unseen]
+    with_unseen = [client for client in clients if client.unseen]
     share, mass = mean.share_present_unseen, mean.mass_present_unseen
     if share is None or mass is None:
         why = "Every client has its share of all classes"
-        if having:
+        if with_unseen:
             why = "No test sample is of an unseen class"
         return f"{why}: there is no unseen data to look at."
     few = ""
-    if len(having) < len(clients):
-        few = f", of which {len(having)} of {len(clients)} clients have some"
+    if len(with_unseen) < len(clients):
+        few = f", of which {len(with_unseen)} of {len(clients)} clients have some"
     return (
         f"{variant.label}: of samples of classes that a client has {rarity(clients)} seen{few}, "
         f"its model takes {share * 100:.1f} % for classes that it has seen "
@@ -130,7 +139,7 @@ def _bias(record: DiagnosisRecord, variant: VariantBias) -> str:
     )
 
 
-def _changes(base: Measures, other: Measures) -> list[str]:
+def _list_changes(base: Measures, other: Measures) -> list[str]:
     changes = []
     for name, key, factor, digits, unit in CHANGES:
         before, after = getattr(base, key), getattr(other, key)

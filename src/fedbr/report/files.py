@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..run.csv_files import Row, as_csv, round_rows, run_rows
+from ..run.csv_files import Row, format_csv, round_rows, run_rows
 from ..util.errors import InputError
 from ..util.files import write
-from . import tables, words
+from . import summary, tables, words
 from .compare import Comparison
 from .curves import UNITS, curve
 from .formats import latex, markdown, plain
@@ -47,7 +47,11 @@ def beside(page: Path) -> Path:
 def export(reports: Sequence[ReportFolder], folder: Path) -> list[Path]:
     """Write all files into a folder; those of several reports into one each below it.
 
-    Returns what was written. Raises InputError if it cannot be written there.
+    Returns:
+        What was written.
+
+    Raises:
+        InputError: it cannot be written there.
     """
     written = []
     try:
@@ -68,54 +72,64 @@ def _files(reports: Sequence[ReportFolder]) -> Iterator[File]:
     for report in reports:
         runs += run_rows(report.results, report.name)
         rounds += round_rows(report.results, report.name)
-    yield "runs.csv", as_csv(runs)
-    yield "rounds.csv", as_csv(rounds)
-    for i, report in enumerate(reports):
-        name = re.sub(r"[^\w.+-]", "_", report.name)
-        several = len(reports) > 1
-        place = f"{i + 1}-{name}/" if several else ""
-        mark = f"{name}-" if several else ""  # so that LaTeX can tell their labels apart
-        for file, content in _tables(report.comparison, mark):
-            yield place + file, content
+    yield "runs.csv", format_csv(runs)
+    yield "rounds.csv", format_csv(rounds)
+    for number, report in enumerate(reports, 1):
+        folder = prefix = ""
+        if len(reports) > 1:
+            name = re.sub(r"[^\w.+-]", "_", report.name)
+            folder = f"{number}-{name}/"
+            prefix = f"{name}-"  # so that LaTeX can tell their labels apart
+        for file, content in _tables(report.comparison, prefix):
+            yield folder + file, content
         for file, content in _pictures(report):
-            yield place + file, content
+            yield folder + file, content
 
 
 def _pictures(report: ReportFolder) -> Iterator[File]:
     curves = {variant.label: curve(variant.runs) for variant in report.begun}
     drawn = {label: points for label, points in curves.items() if points.band.rounds}
-    for unit in UNITS if drawn else ():
+    if not drawn:
+        return
+    for unit in UNITS:
         for kind, content in column_pictures(drawn, unit, KINDS):
             yield f"accuracy-by-{unit}.{kind}", content
 
 
-def _tables(comparison: Comparison, mark: str) -> Iterator[File]:
-    captioned = _captioned(comparison)
+def _tables(comparison: Comparison, prefix: str) -> Iterator[File]:
+    """Yield the tables.
+
+    prefix: of the labels in LaTeX.
+    """
+    captioned = _make_tables(comparison)
     if not captioned:
         return
     for each in captioned:
-        yield f"{each.name}.tex", latex(each.table, each.caption, mark + each.name)
+        yield f"{each.name}.tex", latex(each.table, each.caption, prefix + each.name)
     text = "".join(f"{plain(sentence)}\n" for sentence in words.headline(comparison))
     for each in captioned:
         text += f"\n{plain(each.caption)}\n\n{markdown(each.table)}"
     yield "tables.md", text
 
 
-def _captioned(comparison: Comparison) -> list[CaptionedTable]:
+def _make_tables(comparison: Comparison) -> list[CaptionedTable]:
     """Make the tables of a comparison; none while nothing has begun."""
     if comparison.baseline is None:
         return []
     base = comparison.baseline.label
-    about = f"{words.about(comparison.results)}."
-    if progress := words.progress(comparison.results):
-        about += f" {progress}"
+    captioned = []
+
+    about = f"{summary.about(comparison.results)}."
+    if unfinished := summary.unfinished(comparison.results):
+        about += f" {unfinished}"
     if words.has_dagger(comparison):
         about += f" {words.DAGGER}"
-    paired = [PAIRED.format(base=base), *words.left_out(comparison)]
-    cost = f"Cost; × is relative to {base}."
-    captioned = [CaptionedTable("comparison", tables.comparison_table(comparison), about)]
+    captioned.append(CaptionedTable("comparison", tables.comparison_table(comparison), about))
+
     if comparison.pairs:
-        table = tables.paired_table(comparison)
-        captioned.append(CaptionedTable("paired", table, " ".join(paired)))
-    captioned.append(CaptionedTable("cost", tables.cost_table(comparison), cost))
+        caption = " ".join([PAIRED.format(base=base), *words.missing_seeds(comparison)])
+        captioned.append(CaptionedTable("paired", tables.paired_table(comparison), caption))
+
+    caption = f"Cost; × is relative to {base}."
+    captioned.append(CaptionedTable("cost", tables.cost_table(comparison), caption))
     return captioned

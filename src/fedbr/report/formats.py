@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .tables import Table
 
 LATEX = {
@@ -16,16 +18,20 @@ MARKDOWN = {c: f"\\{c}" for c in r"\`*_[]|~$#"} | {"<": "&lt;", ">": "&gt;", "&"
 def latex(table: Table, caption: str, label: str) -> str:
     """Write a table for LaTeX; it needs the package booktabs.
 
-    label: what LaTeX calls it, behind ``tab:``.
+    Args:
+        table: header and cells.
+        caption: above the table.
+        label: what LaTeX calls it, behind ``tab:``.
     """
     header, cells = table
-    head, *rows = [" & ".join(map(_latex, row)) + r" \\" for row in (header, *cells)]
+    head, *rows = [_latex_row(row) for row in (header, *cells)]
+    columns = "l" + "r" * (len(header) - 1)
     lines = [
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_latex(caption)}}}",
         rf"\label{{tab:{label}}}",
-        rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         head,
         r"\midrule",
@@ -46,8 +52,9 @@ def markdown(table: Table) -> str:
     | b | 1 |
     """
     header, cells = table
-    head, *rows = ["| " + " | ".join(map(plain, row)) + " |" for row in (header, *cells)]
-    return "\n".join([head, "|---|" + "---:|" * (len(header) - 1), *rows]) + "\n"
+    head, *rows = [f"| {' | '.join(map(plain, row))} |" for row in (header, *cells)]
+    rule = "|---|" + "---:|" * (len(header) - 1)
+    return "\n".join([head, rule, *rows]) + "\n"
 
 
 def plain(text: str) -> str:
@@ -57,6 +64,10 @@ def plain(text: str) -> str:
     'a\\\\_b'
     """
     return "".join(MARKDOWN.get(c, c) for c in text)
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(map(_latex, cells)) + r" \\"
 
 
 def _latex(text: str) -> str:

@@ -11,7 +11,7 @@ from .tables import Table
 
 Rounds = Mapping[str, Sequence[Sequence[RoundRecord]]]  # by label, of every seed: all with a bias
 
-COLUMNS = {  # figure -> its header, and how to show it: a factor and digits
+COLUMNS = {  # value of a LocalBias -> its header, and how to show it: a factor and digits
     "accuracy_local": ("local %", 100, 1),
     "accuracy_aggregated": ("aggregated %", 100, 1),
     "share_present_unseen": ("unseen to seen %", 100, 1),
@@ -25,7 +25,7 @@ NOTE = (
 )
 
 
-def logged(results: Results) -> Rounds:
+def rounds_with_bias(results: Results) -> Rounds:
     """Return the rounds in which clients' models were looked at.
 
     Runs that diverged are left out, and variants that have no such round.
@@ -46,11 +46,12 @@ def table(rounds: Rounds) -> Table:
 
 def _row(label: str, seeds: Sequence[Sequence[RoundRecord]]) -> list[str]:
     last = [rounds[-1] for rounds in seeds]
-    figures = [record.bias.figures() for record in last if record.bias is not None]
+    by_seed = [record.bias.values() for record in last if record.bias is not None]
     cells = []
     for key, (_, factor, digits) in COLUMNS.items():
-        estimate = Estimate.of(of_seed[key] for of_seed in figures)
+        estimate = Estimate.of(values[key] for values in by_seed)
         cells.append(estimate.show(digits, factor) if estimate else "-")
-    first, latest = min(r.round for r in last), max(r.round for r in last)
+    first = min(record.round for record in last)
+    latest = max(record.round for record in last)
     when = str(first) if first == latest else f"{first} to {latest}"
     return [label, when, *cells]

@@ -25,8 +25,9 @@ class Figures:
     def add(self, views: Mapping[str, View]) -> int:
         """Add a figure; return its number.
 
-        views: by the values of the buttons that are pressed, joined by spaces, and behind them
-            "narrow" for a narrow screen.
+        Args:
+            views: by the values of the buttons that are pressed, joined by spaces, and behind them
+                "narrow" for a narrow screen.
         """
         self._views.append(views)
         return len(self._views) - 1
@@ -44,7 +45,11 @@ class Figures:
 def page(title: str, body: str, figures: Figures, made_of: Sequence[str] = ()) -> str:
     """Put a whole page together; plotly, which draws the figures, is inside, once.
 
-    made_of: the folders that it shows, for a later call that would write over it.
+    Args:
+        title: of the window.
+        body: HTML.
+        figures: those that the body has a place for.
+        made_of: the folders that it shows, for a later call that would write over it.
     """
     scripts = [
         f'<script type="application/json" id="figures">{figures.to_json()}</script>',
@@ -83,15 +88,19 @@ def table(
 ) -> str:
     """Write a table whose rows are named by their first cell.
 
-    samples: pieces of lines that stand before the names of rows, by these names.
-    words: whether cells are read rather than compared.
+    Args:
+        header: names of the columns.
+        cells: row by row.
+        samples: pieces of lines that stand before the names of rows, by these names.
+        words: whether cells are read rather than compared.
     """
+    samples = samples or {}
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
     rows = []
     for first, *rest in cells:
-        sample = (samples or {}).get(first, "")
-        name = f'<th scope="row">{sample}{escape(first)}</th>'
-        rows.append(f"<tr>{name}{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>")
+        name = f'<th scope="row">{samples.get(first, "")}{escape(first)}</th>'
+        values = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
+        rows.append(f"<tr>{name}{values}</tr>")
     kind = ' class="words"' if words else ""
     # The keyboard can scroll what can be focused.
     return (
@@ -103,7 +112,10 @@ def table(
 def switch(name: str, title: str, options: Mapping[str, str]) -> str:
     """Write a row of buttons of which the first is pressed; nothing if there is no choice.
 
-    options: what a button says, by its value.
+    Args:
+        name: of the choice, which page.js reads.
+        title: what is chosen, for a screen reader.
+        options: what a button says, by its value.
     """
     if len(options) < 2:
         return ""
@@ -127,8 +139,13 @@ def paragraphs(texts: Sequence[str], kind: str = "") -> str:
 
 
 def bullets(texts: Sequence[str]) -> str:
-    """Write a list."""
-    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
+    """Write a list.
+
+    >>> bullets(["a < b"])
+    '<ul><li>a &lt; b</li></ul>'
+    """
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f"<ul>{items}</ul>"
 
 
 def embedded(png: bytes) -> str:
@@ -137,7 +154,7 @@ def embedded(png: bytes) -> str:
 
 
 def folded(title: str, body: str) -> str:
-    """Write what is there for those who open it."""
+    """Write a part of the page that is closed until somebody opens it."""
     return f"<details><summary>{escape(title)}</summary>{body}</details>"
 
 
@@ -152,8 +169,9 @@ def sample(color: str, dash: str) -> str:
 def _share(value: Any, shared: dict[str, int]) -> Any:
     """Replace lists and tables by their numbers, but for short ones.
 
-    value: of JSON.
-    shared: the numbers known so far, by what they stand for in JSON; new ones are added.
+    Args:
+        value: of JSON.
+        shared: the numbers so far, by what they stand for in JSON; new ones are added.
     """
     if isinstance(value, dict):
         value = {key: _share(item, shared) for key, item in value.items()}
@@ -162,12 +180,14 @@ def _share(value: Any, shared: dict[str, int]) -> Any:
     if not isinstance(value, list | dict):
         return value
     text = as_json(value)
-    return value if len(text) < SHORT else {"shared": shared.setdefault(text, len(shared))}
+    if len(text) < SHORT:
+        return value
+    return {"shared": shared.setdefault(text, len(shared))}
 
 
 def _plotly() -> str:
     """Return plotly.js, as plotly has it."""
-    require("plotly", extra="report", wanted_by="a report's page")
+    require("plotly", extra="report", needed_by="a report's page")
     from plotly.offline import get_plotlyjs
 
     # HTML forbids control characters; those that are there stand in literals.

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..util.files import write
 from .curves import UNITS, Curve, band
-from .style import BANDS, COLUMN, escape_label, figure_style, image_bytes, light_grid, look
+from .style import (
+    BANDS,
+    COLUMN,
+    Options,
+    escape_label,
+    figure_style,
+    image_bytes,
+    light_grid,
+    look,
+)
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.axes import Axes
@@ -19,7 +28,13 @@ Curves = Mapping[str, Sequence[Mapping[int, float]]]  # label -> for every seed,
 
 
 def convergence_picture(curves: Curves, target: Path, title: str = "") -> None:
-    """Draw accuracy by round for a page; the ending of the name chooses PNG or SVG."""
+    """Draw accuracy by round for a page.
+
+    Args:
+        curves: what to draw.
+        target: the file; the ending of its name chooses PNG or SVG.
+        title: of the picture.
+    """
     from matplotlib.figure import Figure
 
     many = len(curves) > BANDS
@@ -27,15 +42,17 @@ def convergence_picture(curves: Curves, target: Path, title: str = "") -> None:
     axes = figure.subplots()
     drawn = {}
     for label, seeds in curves.items():
-        percent = [{r: 100 * value for r, value in seed.items()} for seed in seeds]
+        percent = []
+        for accuracies in seeds:
+            percent.append({round: 100 * value for round, value in accuracies.items()})
         over_seeds = band(percent)
-        drawn[label] = Curve(over_seeds, {"round": list(map(float, over_seeds.rounds))})
-    _draw(axes, drawn, "round", 2)
+        drawn[label] = Curve(over_seeds, {"round": [float(round) for round in over_seeds.rounds]})
+    _draw(axes, drawn, "round", width=2)
     axes.set_title(title, fontsize="medium")
-    place: dict[str, Any] = {"loc": "lower right"}
     if many:
-        place = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
-    axes.legend(frameon=False, **place)
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    else:
+        axes.legend(frameon=False, loc="lower right")
     write(target, image_bytes(figure, target.suffix[1:]))
 
 
@@ -44,17 +61,24 @@ def column_pictures(
 ) -> Iterator[tuple[str, bytes]]:
     """Draw accuracy by round, seconds or megabytes, as wide as a column of a paper.
 
-    Yields each kind of file and its bytes.
+    Args:
+        curves: what to draw, by label.
+        unit: of the horizontal axis, one of UNITS.
+        kinds: of files, such as png.
+
+    Yields:
+        Each kind of file and its bytes.
     """
     with figure_style():
         from matplotlib.figure import Figure
 
-        columns = 2 if max(map(len, curves), default=0) <= BESIDE else 1
+        longest = max((len(label) for label in curves), default=0)
+        columns = 2 if longest <= BESIDE else 1
         lines = sum(escape_label(label).count("\n") + 1 for label in curves)
-        height = 2.2 + 0.16 * -(-lines // columns)
-        figure = Figure(figsize=(COLUMN, height), layout="constrained")
+        rows = -(-lines // columns)  # rounded up
+        figure = Figure(figsize=(COLUMN, 2.2 + 0.16 * rows), layout="constrained")
         axes = figure.subplots()
-        _draw(axes, curves, unit, 1.2)
+        _draw(axes, curves, unit, width=1.2)
         figure.legend(
             loc="outside lower center",
             ncols=columns,
@@ -67,11 +91,15 @@ def column_pictures(
 
 
 def _draw(axes: Axes, curves: Mapping[str, Curve], unit: str, width: float) -> None:
+    """Draw all curves; with a band each, unless there are so many that these hide each other."""
     from matplotlib.ticker import MaxNLocator
 
+    highest = 0.0
     for i, (label, curve) in enumerate(curves.items()):
-        _draw_curve(axes, i, label, curve.places[unit], curve, width, bands=len(curves) <= BANDS)
-    highest = max((max(curve.band.high, default=0.0) for curve in curves.values()), default=0.0)
+        _draw_mean(axes, i, label, curve, unit, width)
+        if len(curves) <= BANDS:
+            _draw_band(axes, i, curve, unit)
+        highest = max([highest, *curve.band.high])
     axes.set(
         xlabel=UNITS[unit],
         ylabel="accuracy of the global model, %",
@@ -81,17 +109,23 @@ def _draw(axes: Axes, curves: Mapping[str, Curve], unit: str, width: float) -> N
     light_grid(axes)
 
 
-def _draw_curve(
-    axes: Axes, i: int, label: str, x: Sequence[float], curve: Curve, width: float, bands: bool
-) -> None:
-    """Draw the mean, thin where seeds are missing, and the band around it."""
+def _draw_mean(axes: Axes, i: int, label: str, curve: Curve, unit: str, width: float) -> None:
+    """Draw the mean over seeds, thin where seeds are missing."""
     color, dash = look(i)
-    mean, whole = curve.band.mean, curve.band.whole
-    style: dict[str, Any] = {"color": color, "linestyle": STYLES[dash], "linewidth": width}
-    dots = {"marker": "o", "markersize": 4} if whole == 1 else {}
-    axes.plot(x[:whole], mean[:whole], label=escape_label(label), **style | dots)
+    x, mean, whole = curve.places[unit], curve.band.mean, curve.band.whole
+    style: Options = {"color": color, "linestyle": STYLES[dash]}
+    dot: Options = {"marker": "o", "markersize": 4} if whole == 1 else {}
+    axes.plot(x[:whole], mean[:whole], label=escape_label(label), linewidth=width, **style, **dot)
     start = max(0, whole - 1)
     if start < len(x) - 1:  # behind it, seeds are unfinished or diverged
-        axes.plot(x[start:], mean[start:], **style | {"linewidth": width / 2})
-    if bands and curve.band.low != curve.band.high:
-        axes.fill_between(x, curve.band.low, curve.band.high, color=color, alpha=0.15, linewidth=0)
+        axes.plot(x[start:], mean[start:], linewidth=width / 2, **style)
+
+
+def _draw_band(axes: Axes, i: int, curve: Curve, unit: str) -> None:
+    """Fill what is between the lowest and the highest seed."""
+    band = curve.band
+    if band.low != band.high:
+        color, _ = look(i)
+        axes.fill_between(
+            curve.places[unit], band.low, band.high, color=color, alpha=0.15, linewidth=0
+        )

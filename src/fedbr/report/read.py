@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +25,12 @@ class ReportFolder:
 
     @property
     def results(self) -> Results:
+        """What was compared."""
         return self.comparison.results
 
     @property
     def recipe(self) -> Recipe:
+        """What was to be trained."""
         return self.results.recipe
 
     @property
@@ -41,13 +43,14 @@ class ReportFolder:
 def read(paths: Sequence[Path]) -> list[ReportFolder]:
     """Read result folders, and give them different names.
 
-    Raises InputError for a folder without results.
+    Raises:
+        InputError: a folder has no results.
     """
-    folders: list[ReportFolder] = []
+    folders: dict[str, ReportFolder] = {}
     for path in paths:
-        name = _different(path.resolve().name, {folder.name for folder in folders})
-        folders.append(_read(path, name))
-    return folders
+        name = _choose_name(path.resolve().name, folders)
+        folders[name] = _read(path, name)
+    return list(folders.values())
 
 
 def _read(path: Path, name: str) -> ReportFolder:
@@ -61,7 +64,7 @@ def _read(path: Path, name: str) -> ReportFolder:
     )
 
 
-def _different(name: str, taken: set[str]) -> str:
+def _choose_name(name: str, taken: Container[str]) -> str:
     """Number a name that is taken."""
     candidate, count = name, 1
     while candidate in taken:

@@ -1,35 +1,37 @@
-"""The picture of a split: a table of clients and classes, and rows of samples."""
+"""The picture of a split: a table of clients and classes (split_table.py), and rows of samples."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data import Federation
 from ..util.files import write
-from .gallery import MADE, MEAN_OF, Counts, Strip, counts, samples
+from .gallery import MADE, MEAN_OF, Counts, Strip, choose_samples, count_samples
+from .split_table import (
+    BUBBLES,
+    COLUMN,
+    PLAIN,
+    draw_bars,
+    draw_bubbles,
+    draw_heat_map,
+    draw_numbers,
+)
 from .style import figure_style, image_bytes
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BUBBLES = (40, 20)  # clients and classes up to which counts are bubbles; beyond it is a heat map
-LINES = 500  # that a heat map can show
-COLOUR = "#d1495b"
 FONT = 8
-PLAIN: dict[str, Any] = {"parse_math": False}  # a name of the user's is no formula
 
 # Inches.
 CELL, THIN = 0.5, 0.24  # height of a row with samples and without
-COLUMN = 0.36  # width of a class
 LARGE = (4.0, 5.0)  # size of a table that has no room for rows and columns of this size
 NUMBERS, BARS = 0.5, 0.6  # width of a column of numbers, and of one of bars
 HEADING, BELOW = 0.26, 0.1  # height of the heading, and of the scale below the table
@@ -48,11 +50,20 @@ class Block:
 def draw_split(federation: Federation, target: Path, heading: str, clients: Sequence[str]) -> None:
     """Draw the split and samples.
 
-    target: the file; the ending of its name chooses PNG or SVG. clients: their names.
+    Args:
+        federation: what is drawn.
+        target: the file; the ending of its name chooses PNG or SVG.
+        heading: of the picture.
+        clients: their names.
     """
-    sizes = {"font_size": FONT, "xtick_labelsize": FONT, "ytick_labelsize": FONT}
-    sizes |= {"axes_titlesize": FONT, "legend_fontsize": FONT}
-    with figure_style(**sizes):
+    style = figure_style(
+        font_size=FONT,
+        xtick_labelsize=FONT,
+        ytick_labelsize=FONT,
+        axes_titlesize=FONT,
+        legend_fontsize=FONT,
+    )
+    with style:
         figure = split_figure(federation, heading, clients)
         write(target, image_bytes(figure, target.suffix[1:], tight=True))
 
@@ -62,18 +73,24 @@ def split_figure(federation: Federation, heading: str, clients: Sequence[str]) -
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    split, few = counts(federation, clients), len(clients) <= BUBBLES[0]
+    split = count_samples(federation, clients)
+    few_clients = len(clients) <= BUBBLES[0]
+    with_bubbles = few_clients and len(split.classes) <= BUBBLES[1]
+
     rows = int(LARGE[1] / CELL)  # of samples
-    most = max(rows, int(len(clients) * THIN / CELL)) if few else rows
-    strips = samples(federation, most)
-    aligned = len(clients) <= rows  # samples stand in the row of their client
-    height = max(len(clients) * THIN, len(strips) * CELL) if few else LARGE[1]
+    is_aligned = len(clients) <= rows  # samples stand in the row of their client
+    if few_clients:
+        rows = max(rows, int(len(clients) * THIN / CELL))
+    strips = choose_samples(federation, rows)
+    blocks, cell = _make_blocks(strips), _cell_size(strips)
+
+    height, number_width = LARGE[1], BARS
+    if few_clients:
+        height, number_width = max(len(clients) * THIN, len(strips) * CELL), NUMBERS
     width = len(split.classes) * COLUMN
-    with_bubbles = few and len(split.classes) <= BUBBLES[1]
     if not with_bubbles:
         width = min(width, LARGE[0])
-    blocks, cell = _blocks(strips), _cell_size(strips)
-    widths = [width, *[NUMBERS if few else BARS] * 2]
+    widths = [width, number_width, number_width]
     widths += [block.columns * cell[0] for block in blocks]
     heights = [HEADING, height] if with_bubbles else [HEADING, height, BELOW]
 
@@ -88,15 +105,15 @@ def split_figure(federation: Federation, heading: str, clients: Sequence[str]) -
         draw_bubbles(figure, table, split, height / len(clients))
     else:
         draw_heat_map(figure, table, figure.add_subplot(grid[2, 0]), split)
-    draw_column = draw_numbers if few else draw_bars
+    draw_column = draw_numbers if few_clients else draw_bars
     draw_column(figure.add_subplot(grid[1, 1]), "samples", split.sizes, ",d")
     draw_column(figure.add_subplot(grid[1, 2]), "effective\nclasses", split.effective, ".1f")
-    ends = _range(federation) if blocks else None
+    ends = _black_and_white(federation) if blocks else None
     for i, block in enumerate(blocks):
         axes = figure.add_subplot(grid[1, 3 + i])
         axes.set_ylim(height / CELL - 0.5, -0.5)
         draw_images(axes, block, cell, ends)
-        if i == 0 and not aligned:
+        if i == 0 and not is_aligned:
             _name_rows(axes, split.clients[: len(strips)], len(clients))
     _fit(figure, table, widths, heights)
     return figure
@@ -116,143 +133,19 @@ def _write_heading(figure: Figure, axes: Axes, heading: str, split: Counts) -> N
     """Write the heading at the place of some axes; it may be wider than the figure."""
     axes.axis("off")
     mean = sum(split.effective) / len(split.effective)
-    words = f"{mean:.1f} effective classes per client on average"
-    place: dict[str, Any] = {"transform": axes.transAxes, "va": "center", **PLAIN}
-    figure.text(0, 0.9, heading, fontsize=FONT + 2, **place)
-    figure.text(0, 0.2, words, color="0.4", **place)
+    line = f"{mean:.1f} effective classes per client on average"
+    place = axes.transAxes
+    figure.text(0, 0.9, heading, fontsize=FONT + 2, transform=place, va="center", **PLAIN)
+    figure.text(0, 0.2, line, color="0.4", transform=place, va="center", **PLAIN)
 
 
-def draw_bubbles(figure: Figure, axes: Axes, split: Counts, row: float) -> None:
-    """Draw every count as a bubble whose area it is, with a legend at the foot of the figure.
-
-    row: height of a row, in inches.
-    """
-    from matplotlib.lines import Line2D
-
-    clients, classes, most = len(split.clients), len(split.classes), int(split.table.max())
-    scale = (0.9 * 72 * min(row, COLUMN)) ** 2 / most  # square points per sample
-    look: dict[str, Any] = {"color": COLOUR, "alpha": 0.85}
-    y, x = np.nonzero(split.table)
-    axes.scatter(x, y, s=scale * split.table[y, x], linewidth=0, **look)
-    axes.set(xlim=(-0.5, classes - 0.5), ylim=(clients - 0.5, -0.5))
-    axes.set_yticks(range(clients), split.clients, **PLAIN)
-    _name_classes(axes, split.classes)
-    axes.grid(color="0.9", linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    handles = []
-    for count in legend_counts(most):
-        size = (scale * count) ** 0.5
-        style: dict[str, Any] = {"marker": "o", "linestyle": "", "markeredgewidth": 0}
-        handles.append(Line2D([], [], markersize=size, label=f"{count:,}", **style, **look))
-    handles[-1].set_label(f"{handles[-1].get_label()} samples")
-    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False)
-
-
-def draw_heat_map(figure: Figure, axes: Axes, below: Axes, split: Counts) -> None:
-    """Draw the counts as shades.
-
-    below: where the scale goes.
-    """
-    from matplotlib import colormaps
-    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
-
-    clients, classes = len(split.clients), len(split.classes)
-    table, each = group_rows(split.table)
-    most = max(1, round(table.max()))
-    shades: dict[str, Any] = {"cmap": "Reds", "vmin": 0, "vmax": most}
-    if most <= 10 and each == 1:  # a shade for every number
-        steps = colormaps["Reds"].resampled(most + 1)
-        shades = {"cmap": steps, "vmin": -0.5, "vmax": most + 0.5}
-    extent = (-0.5, classes - 0.5, clients - 0.5, -0.5)
-    image = axes.imshow(table, extent=extent, aspect="auto", interpolation="nearest", **shades)
-    if clients <= BUBBLES[0]:
-        axes.set_yticks(range(clients), split.clients, **PLAIN)
-    else:
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.yaxis.set_major_formatter("{x:,.0f}")
-        axes.set_ylabel("client")
-    _name_classes(axes, split.classes)
-    axes.spines[:].set(color="0.4", linewidth=0.5)
-    unit = "samples" if each == 1 else f"samples, averaged over {each} clients"
-    scale = figure.colorbar(image, cax=below, orientation="horizontal", label=unit)
-    scale.locator = MaxNLocator(5, integer=True)
-    scale.formatter = StrMethodFormatter("{x:,.0f}")
-    scale.outline.set_visible(False)
-
-
-def legend_counts(most: int) -> list[int]:
-    """Return round numbers up to the largest count, far enough apart to be told from each other.
-
-    >>> legend_counts(5958)
-    [200, 1000, 5000]
-    """
-    top = _round_down(most)
-    return sorted({max(1, _round_down(top // 25)), max(1, _round_down(top // 5)), top})
-
-
-def _round_down(number: int) -> int:
-    unit: int = 10 ** (len(str(number)) - 1)
-    return number // unit * unit
-
-
-def group_rows(table: NDArray[np.int64]) -> tuple[NDArray[np.float64], int]:
-    """Return means over neighbours where there are more clients than a picture has lines.
-
-    Returns the means, and over how many clients they are.
-    """
-    each = -(-len(table) // LINES)
-    starts = np.arange(0, len(table), each)
-    sizes = np.diff(np.append(starts, len(table)))
-    return np.add.reduceat(table, starts, axis=0) / sizes[:, None], each
-
-
-def _name_classes(axes: Axes, names: Sequence[str]) -> None:
-    """Write the classes below a table: their names, or numbers where there are many."""
-    from matplotlib.ticker import MaxNLocator
-
-    short = max(map(len, names)) <= 3
-    if len(names) > BUBBLES[1]:
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.set_xlabel("class" if short else f"class, from {names[0]} to {names[-1]}", **PLAIN)
-        return
-    axes.set_xticks(range(len(names)), names, rotation=0 if short else 90, **PLAIN)
-    if short:
-        axes.set_xlabel("class")
-
-
-def draw_numbers(axes: Axes, title: str, values: Sequence[float], form: str) -> None:
-    """Write a number beside each row of the table."""
-    axes.set_title(title, loc="right")
-    axes.set(xlim=(0, 1), ylim=(len(values) - 0.5, -0.5))
-    axes.axis("off")
-    for row, value in enumerate(values):
-        axes.text(1, row, format(value, form), ha="right", va="center")
-
-
-def draw_bars(axes: Axes, title: str, values: Sequence[float], form: str) -> None:
-    """Draw a number as a bar beside each row of the table."""
-    axes.set_title(title, loc="left")
-    edges = np.arange(len(values) + 1) - 0.5
-    axes.stairs(values, edges, orientation="horizontal", fill=True, color=COLOUR)
-    most = max(values)
-    axes.set(xlim=(0, most), ylim=(len(values) - 0.5, -0.5), yticks=[])
-    axes.set_xticks([0, most], ["0", format(most, form)])
-    first, last = axes.get_xticklabels()
-    first.set_horizontalalignment("left")
-    last.set_horizontalalignment("right")
-    axes.tick_params(length=0)
-    axes.spines[["top", "right", "bottom"]].set_visible(False)
-
-
-def _blocks(strips: Sequence[Strip]) -> list[Block]:
+def _make_blocks(strips: Sequence[Strip]) -> list[Block]:
     """Put what is shown of the clients beside each other: samples, their means, mixtures."""
     if not strips:
         return []
-    most = max(4, *(len(strip.seen) for strip in strips))
+    columns = max(4, *(len(strip.samples) for strip in strips))
     blocks = [
-        Block("samples as the model sees them", most, [strip.seen for strip in strips]),
+        Block("samples as the model sees them", columns, [strip.samples for strip in strips]),
         Block(f"RSM of {MEAN_OF}", MADE, [strip.means for strip in strips]),
     ]
     if any(len(strip.mixtures) for strip in strips):
@@ -264,15 +157,15 @@ def _cell_size(strips: Sequence[Strip]) -> tuple[float, float]:
     """Return width and height of an image, in inches."""
     if not strips:
         return CELL, CELL
-    height, width = strips[0].seen.shape[-2:]
+    height, width = strips[0].samples.shape[-2:]
     ratio = width / height
     return CELL * min(ratio, WIDEST), CELL * min(1, WIDEST / ratio)
 
 
-def _range(federation: Federation) -> tuple[Tensor, Tensor]:
-    """Return what is black and what is white, for each channel, as the model sees it."""
-    every = torch.linspace(0, len(federation.train.samples) - 1, 500).long()
-    some = federation.train.samples.see(every, torch.float32)
+def _black_and_white(federation: Federation) -> tuple[Tensor, Tensor]:
+    """Return the values of black and white, for each channel, as the model sees them."""
+    places = torch.linspace(0, len(federation.train.samples) - 1, 500).long()
+    some = federation.train.samples.see(places, torch.float32)
     return some.amin(dim=(0, 2, 3)).view(-1, 1, 1), some.amax(dim=(0, 2, 3)).view(-1, 1, 1)
 
 
@@ -281,7 +174,11 @@ def draw_images(
 ) -> None:
     """Draw the images of each client in a row.
 
-    cell: width and height of an image. ends: what is black, and what is white.
+    Args:
+        axes: get the images.
+        block: the images.
+        cell: width and height of an image, in inches.
+        ends: the values of black and white, for each channel; None: there is no image.
     """
     axes.set_title(block.title)
     axes.set(xlim=(0, block.columns), xticks=[], yticks=[])
@@ -289,9 +186,15 @@ def draw_images(
     margin, half = 0.01 / cell[0], cell[1] / CELL / 2 - 0.01 / CELL
     for row, images in enumerate(block.rows):
         if not len(images):
-            words = f"fewer than {MEAN_OF}\ndifferent samples"
-            place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": FONT - 2}
-            axes.text(block.columns / 2, row, words, color="0.5", **place)
+            axes.text(
+                block.columns / 2,
+                row,
+                f"fewer than {MEAN_OF}\ndifferent samples",
+                ha="center",
+                va="center",
+                fontsize=FONT - 2,
+                color="0.5",
+            )
         for column, image in enumerate(images):
             assert ends is not None
             low, high = ends
@@ -302,13 +205,12 @@ def draw_images(
     axes.set_autoscale_on(False)
 
 
-def _name_rows(axes: Axes, names: Sequence[str], everybody: int) -> None:
+def _name_rows(axes: Axes, names: Sequence[str], clients: int) -> None:
     """Write whose samples a row shows, where the rows are not those of the table."""
     axes.set_yticks(range(len(names)), names, **PLAIN)
     axes.tick_params(length=0)
-    words = f"clients 0 to {len(names) - 1}\nof {everybody:,}"
     axes.annotate(
-        words,
+        f"clients 0 to {len(names) - 1}\nof {clients:,}",
         (0, 1),
         xycoords="axes fraction",
         xytext=(-4, 5),

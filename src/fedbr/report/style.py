@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Options = dict[str, Any]  # keyword arguments of matplotlib or plotly
+
 # For the red- and the green-blind too they are 17 or more apart in CIELAB, and all are seen on
 # white and on black.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#6b3fe0", "#7ab85c", "#b8143f", "#4f8df5")
@@ -38,8 +40,10 @@ def escape_label(label: str) -> str:
     A long one is broken, so that it does not leave the picture.
     """
     lines = textwrap.wrap(label, WIDE) or [label]
-    hidden = label[:1] == "_"  # in a legend
-    return ("\u200b" if hidden else "") + "\n".join(lines).replace("$", r"\$")
+    escaped = "\n".join(lines).replace("$", r"\$")
+    if label.startswith("_"):  # which a legend would hide
+        escaped = "\u200b" + escaped
+    return escaped
 
 
 def light_grid(axes: Axes) -> None:
@@ -52,9 +56,10 @@ def light_grid(axes: Axes) -> None:
 def figure_style(**settings: float) -> Iterator[None]:
     """Use sizes that can be read in print, fonts that publishers accept, and always the same bytes.
 
-    settings: of matplotlib, the first dot as an underscore.
+    Args:
+        settings: of matplotlib, the first dot as an underscore.
     """
-    require("matplotlib", extra="report", wanted_by="figures")
+    require("matplotlib", extra="report", needed_by="figures")
     import matplotlib as mpl
 
     style: dict[Any, Any] = {
@@ -76,11 +81,16 @@ def figure_style(**settings: float) -> Iterator[None]:
 def image_bytes(figure: Figure, kind: str, tight: bool = False) -> bytes:
     """Return a picture as a file's bytes, which are the same every time.
 
-    kind: png, svg or pdf. tight: show just what is drawn, even beyond the edges of the figure.
+    Args:
+        figure: the picture.
+        kind: png, svg or pdf.
+        tight: show just what is drawn, even beyond the edges of the figure.
     """
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    content = BytesIO()
-    edges: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.15} if tight else {}
+    without_dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    options: Options = {"metadata": without_dates.get(kind)}
+    if tight:
+        options |= {"bbox_inches": "tight", "pad_inches": 0.15}
     dpi = 300 if figure.get_figwidth() <= COLUMN else figure.dpi
-    figure.savefig(content, format=kind, dpi=dpi, metadata=undated.get(kind), **edges)
+    content = BytesIO()
+    figure.savefig(content, format=kind, dpi=dpi, **options)
     return content.getvalue()

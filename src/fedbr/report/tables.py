@@ -8,7 +8,7 @@ from itertools import accumulate
 from ..run.results import RunResult
 from ..util.estimate import Difference, Estimate
 from . import words
-from .compare import Comparison, Figure, Pair, VariantResults
+from .compare import Comparison, Pair, Score, VariantResults
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # header and cells
 Spent = Callable[[RunResult], Mapping[int, float]]  # what was spent up to each round
@@ -16,12 +16,13 @@ Spent = Callable[[RunResult], Mapping[int, float]]  # what was spent up to each 
 
 def comparison_table(comparison: Comparison) -> Table:
     """Make the table of all variants: accuracy, rounds to the target, costs of a round."""
+    target = f"{comparison.results.recipe.metrics.target * 100:g} %"
     header = [
         "",
         "5 best rounds %",
         "final %",
         "worst client %",
-        f"rounds to {comparison.results.recipe.metrics.target * 100:g} %",
+        f"rounds to {target}",
         "speed-up",
         "MB/round",
         "s/round",
@@ -60,8 +61,8 @@ def _row(comparison: Comparison, variant: VariantResults) -> list[str]:
     ]
 
 
-def _percent(variant: VariantResults, figure: Figure) -> str:
-    accuracy = variant.accuracy(figure)
+def _percent(variant: VariantResults, score: Score) -> str:
+    accuracy = variant.accuracy(score)
     return accuracy.show(1, 100) if accuracy else "-"
 
 
@@ -100,20 +101,22 @@ def _state(variant: VariantResults) -> str:
         return ""
     if len(unfinished) < len(variant.runs):
         return f" ({len(unfinished)} more unfinished)"
-    rounds = " and ".join(map(str, sorted({len(run.rounds) for run in unfinished})))
+    counts = sorted({len(run.rounds) for run in unfinished})
+    rounds = " and ".join(map(str, counts))
     return f" (so far: {rounds} of {variant.rounds_planned} rounds)"
 
 
 def _paired_row(pair: Pair) -> list[str]:
-    top5 = pair.top5
     gain = interval = ahead = "-"
-    if top5 is not None:
-        gain, interval, ahead = top5.show_mean(), top5.show_interval(), words.ahead_on(top5)
+    if pair.top5 is not None:
+        gain = pair.top5.show_mean()
+        interval = pair.top5.show_interval()
+        ahead = words.count_ahead(pair.top5)
     return [
         pair.variant.title,
         gain,
         interval,
-        ahead.removeprefix("ahead on "),
+        ahead,
         words.verdict(pair),
         _with_interval(pair.final),
         _with_interval(pair.worst),
@@ -128,15 +131,16 @@ def _with_interval(difference: Difference | None) -> str:
 
 def _cost_row(comparison: Comparison, variant: VariantResults) -> list[str]:
     pair = comparison.pair(variant.label)
-    factors: tuple[float | None, float | None] = (1.0, 1.0)
+    bytes_factor: float | None = 1.0  # of the baseline itself
+    seconds_factor: float | None = 1.0
     if pair is not None:
-        factors = pair.bytes_factor, pair.seconds_factor
+        bytes_factor, seconds_factor = pair.bytes_factor, pair.seconds_factor
     return [
         variant.title,
         _mean(variant.megabytes_per_round),
-        _factor(factors[0]),
+        _factor(bytes_factor),
         _mean(variant.seconds_per_round),
-        _factor(factors[1]),
+        _factor(seconds_factor),
         _to_target(variant, spent_megabytes),
         _to_target(variant, spent_seconds),
     ]
@@ -148,14 +152,14 @@ def _factor(value: float | None) -> str:
 
 def spent_megabytes(run: RunResult) -> Mapping[int, float]:
     """Return what was sent and received up to each round."""
-    sent = accumulate((r.bytes_up + r.bytes_down) / 1e6 for r in run.rounds)
-    return dict(zip((r.round for r in run.rounds), sent, strict=True))
+    megabytes = accumulate((record.bytes_up + record.bytes_down) / 1e6 for record in run.rounds)
+    return {record.round: total for record, total in zip(run.rounds, megabytes, strict=True)}
 
 
 def spent_seconds(run: RunResult) -> Mapping[int, float]:
     """Return the seconds of training up to each round."""
-    seconds = accumulate(r.seconds_train for r in run.rounds)
-    return dict(zip((r.round for r in run.rounds), seconds, strict=True))
+    seconds = accumulate(record.seconds_train for record in run.rounds)
+    return {record.round: total for record, total in zip(run.rounds, seconds, strict=True)}
 
 
 def _to_target(variant: VariantResults, spent: Spent) -> str:

@@ -20,29 +20,34 @@ def together(folders: Sequence[ReportFolder], figures: Figures) -> str:
     links = []
     for i, folder in enumerate(folders):
         links.append(f'<a href="#folder-{i}">{escape(folder.name)}</a>')
-    header, cells = settings.of_recipes({folder.name: folder.recipe for folder in folders})
-    differing = paragraphs(["None, apart from the variants."])
+    recipes = {folder.name: folder.recipe for folder in folders}
+    header, cells = settings.list_differences(recipes)
+    differences = paragraphs(["None, apart from the variants."])
     if cells:
-        differing = table(header, cells, words=True)
+        differences = table(header, cells, words=True)
     parts = [
         f'<header><nav aria-label="Folders">{"".join(links)}</nav>',
         f"<h1>{len(folders)} folders</h1>",
         table(*accuracy_table(folders)),
         paragraphs([_splits(folders)], "note"),
         curves_figure(folders, figures) if _comparable(folders) else "",
-        f"<h2>Settings that differ</h2>{differing}</header>",
+        f"<h2>Settings that differ</h2>{differences}</header>",
     ]
     return "\n".join(part for part in parts if part)
 
 
 def accuracy_table(folders: Sequence[ReportFolder]) -> Table:
     """Make the table of all variants, with a column for each folder."""
-    columns = []
+    rows: dict[str, list[str]] = {}
     for folder in folders:
-        columns.append({variant.label: variant for variant in folder.comparison.variants})
-    labels = dict.fromkeys(label for folder in folders for label in folder.results.labels)
-    rows = [[label, *(_accuracy(column.get(label)) for column in columns)] for label in labels]
-    return ["5 best rounds %", *(folder.name for folder in folders)], rows
+        for label in folder.results.labels:
+            rows.setdefault(label, [label])
+    for folder in folders:
+        variants = {variant.label: variant for variant in folder.comparison.variants}
+        for label, row in rows.items():
+            row.append(_accuracy(variants.get(label)))
+    header = ["5 best rounds %", *(folder.name for folder in folders)]
+    return header, list(rows.values())
 
 
 def _accuracy(variant: VariantResults | None) -> str:
@@ -53,24 +58,32 @@ def _accuracy(variant: VariantResults | None) -> str:
 def _comparable(folders: Sequence[ReportFolder]) -> bool:
     """Whether accuracies of the folders are of the same test, and few enough for one figure."""
     tests = set()
+    curves = 0
     for folder in folders:
         data = folder.recipe.data
         tests.add((data.name, data.path, data.unseen, data.holdout))
-    return len(tests) == 1 and sum(len(folder.results.labels) for folder in folders) <= MOST
+        curves += len(folder.results.labels)
+    return len(tests) == 1 and curves <= MOST
 
 
 def _splits(folders: Sequence[ReportFolder]) -> str:
     """Say whether the folders have the same clients."""
-    by_folder = []
-    for folder in folders:
-        splits = {}
-        for run in folder.results.runs:
-            assert run.record.split is not None
-            splits[run.seed] = run.record.split.hash
-        by_folder.append(splits)
-    common = set.intersection(*(set(splits) for splits in by_folder))
+    by_folder = [_split_hashes(folder) for folder in folders]
+    first, *others = by_folder
+    common = set(first).intersection(*others)
     if not common:
         return "The folders have no seed in common."
-    same = all(len({splits[seed] for splits in by_folder}) == 1 for seed in common)
-    which = "the same split" if same else "different splits"
+    which = "the same split"
+    for seed in common:
+        if any(splits[seed] != first[seed] for splits in others):
+            which = "different splits"
     return f"A seed that all of them have stands for {which} in them."
+
+
+def _split_hashes(folder: ReportFolder) -> dict[int, str]:
+    """Return what identifies the split of each seed."""
+    hashes = {}
+    for run in folder.results.runs:
+        assert run.record.split is not None
+        hashes[run.seed] = run.record.split.hash
+    return hashes

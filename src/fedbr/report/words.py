@@ -1,35 +1,33 @@
-"""Every sentence about results: terminal, page, ``reproduce``, sweeps and README share them."""
+"""Every sentence about who is ahead: terminal, page, ``reproduce``, sweeps and README share them.
+
+What was trained, and how far it has come, is said in ``summary.py``.
+"""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ..recipe.schema import Recipe, TrainConfig
-from ..run.results import Results, RunResult
-from ..util.estimate import Difference, Estimate, Verdict, signed
+from ..util.estimate import Difference, Estimate, Verdict, format_signed
 from .compare import MUCH, Comparison, Pair, SpeedUp, VariantResults, compare_pair
 
 DAGGER = "† not tuned: its parameters were not searched for."
 
 
-def number(count: int, what: str) -> str:
-    """Say how many there are of something.
+def pluralize(count: int, noun: str) -> str:
+    """Write a number with its noun.
 
-    >>> number(1, "seed"), number(1000, "round")
+    >>> pluralize(1, "seed"), pluralize(1000, "round")
     ('1 seed', '1,000 rounds')
     """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-# --- who is ahead ---------------------------------------------------------------------------
-
-
-def closing(comparison: Comparison) -> list[str]:
-    """Say how each variant compares with the baseline: the last lines of a command."""
-    said = [pair_sentence(pair) for pair in comparison.pairs]
-    return [*said, DAGGER] if said and has_dagger(comparison) else said
+def closing_sentences(comparison: Comparison) -> list[str]:
+    """Compare each variant with the baseline, as a command does in its last lines."""
+    sentences = [pair_sentence(pair) for pair in comparison.pairs]
+    if sentences and has_dagger(comparison):
+        sentences.append(DAGGER)
+    return sentences
 
 
 def headline(comparison: Comparison) -> list[str]:
@@ -38,18 +36,19 @@ def headline(comparison: Comparison) -> list[str]:
         return ["No run is finished yet."]
     best = comparison.best
     if best is None:
-        return [_alone(comparison)]
-    return [pair_sentence(best), *_rank(comparison, best)]
+        return [_describe_alone(comparison)]
+    ranking = _rank(comparison, best)
+    return [pair_sentence(best), ranking] if ranking else [pair_sentence(best)]
 
 
 def pair_sentence(pair: Pair) -> str:
-    """Say how a variant compares with the baseline, and what it costs if it is ahead."""
+    """Compare a variant with the baseline; of one that is ahead, say what it costs."""
     name, base = pair.variant.title, pair.baseline.title
     if pair.top5 is None:
-        return f"{name} and {base}: {_nothing_common(pair)}."
+        return f"{name} and {base}: {_explain_missing(pair)}."
     gain = f"{in_points(pair.top5)} in the 5 best rounds ({evidence(pair.top5)})"
     if pair.variant.diverged:
-        return f"{name} {_diverged_on(pair.variant)}. On the other seeds: {gain} beside {base}."
+        return f"{name} {_count_diverged(pair.variant)}. On the other seeds: {gain} beside {base}."
     match pair.verdict:
         case Verdict.AHEAD:
             praise = [f"{name} is ahead of {base}: {gain}.", _race(pair), _costs(pair)]
@@ -61,16 +60,16 @@ def pair_sentence(pair: Pair) -> str:
 
 
 def verdict(pair: Pair) -> str:
-    """Say the verdict in a cell of a table."""
+    """Write the verdict for a cell of a table."""
     if pair.variant.diverged:
-        return _diverged_on(pair.variant)
+        return _count_diverged(pair.variant)
     if pair.top5 is None:
         return "no seed that both have finished"
     return pair.verdict.value
 
 
 def in_points(difference: Difference) -> str:
-    """Say a mean difference of accuracies.
+    """Write a mean difference of accuracies.
 
     >>> in_points(Difference.of({0: 62.0}, {0: 50.3}))
     '+11.7 points'
@@ -87,28 +86,34 @@ def evidence(difference: Difference, digits: int = 1) -> str:
     if difference.interval is None:
         return "one seed, which gives no interval"
     exact = difference.digits(digits)
-    low, high = (signed(bound, exact) for bound in difference.interval)
-    return f"95 % interval {low} to {high}; {ahead_on(difference)} seeds"
+    low, high = (format_signed(bound, exact) for bound in difference.interval)
+    return f"95 % interval {low} to {high}; ahead on {count_ahead(difference)} seeds"
 
 
-def ahead_on(difference: Difference) -> str:
-    """Say on how many of the seeds the first is ahead."""
+def count_ahead(difference: Difference) -> str:
+    """Say on how many of the seeds the first variant is ahead.
+
+    >>> count_ahead(Difference.of({0: 2.0, 1: 1.0}, {0: 1.0, 1: 1.0}))
+    '1, level on 1, of 2'
+    """
     level = f", level on {difference.level_on}," if difference.level_on else ""
-    return f"ahead on {difference.ahead_on}{level} of {len(difference.seeds)}"
+    return f"{difference.ahead_on}{level} of {len(difference.seeds)}"
 
 
-def left_out(comparison: Comparison) -> list[str]:
-    """Say which seeds the paired figures do without."""
-    said = []
+def missing_seeds(comparison: Comparison) -> list[str]:
+    """Say which seeds the paired differences do without."""
+    sentences = []
     for pair in comparison.pairs:
-        if pair.top5 is not None and pair.top5.left_out:
-            seeds = pair.top5.left_out
-            which = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-            said.append(
-                f"{pair.variant.label}: {which} {'are' if len(seeds) > 1 else 'is'} left out, as "
-                f"it or {pair.baseline.label} has not finished there or diverged."
-            )
-    return said
+        if pair.top5 is None or not pair.top5.left_out:
+            continue
+        seeds = pair.top5.left_out
+        listed = ", ".join(map(str, seeds))
+        which = f"seeds {listed} are" if len(seeds) > 1 else f"seed {listed} is"
+        sentences.append(
+            f"{pair.variant.label}: {which} left out, as it or {pair.baseline.label} has not "
+            "finished there or diverged."
+        )
+    return sentences
 
 
 def has_dagger(comparison: Comparison) -> bool:
@@ -116,80 +121,94 @@ def has_dagger(comparison: Comparison) -> bool:
     return not all(variant.tuned for variant in comparison.variants)
 
 
-def _nothing_common(pair: Pair) -> str:
+def _explain_missing(pair: Pair) -> str:
+    """Say why two variants have no seed in common."""
     for variant in (pair.variant, pair.baseline):
         if variant.runs and len(variant.diverged) == len(variant.runs):
             return f"{variant.label} diverged on every seed"
     return "nothing is finished that could be compared yet"
 
 
-def _diverged_on(variant: VariantResults) -> str:
-    return f"diverged on {len(variant.diverged)} of {number(len(variant.runs), 'seed')}"
+def _count_diverged(variant: VariantResults) -> str:
+    return f"diverged on {len(variant.diverged)} of {pluralize(len(variant.runs), 'seed')}"
 
 
 def _race(pair: Pair) -> str:
     """Say who reaches the target when, of a variant that is ahead."""
-    row, base = pair.variant.finished, pair.baseline.finished
-    target = f"{row.target * 100:g} %"
-    if not row.reached:
-        none = "neither reaches" if not base.reached else "it does not reach"
-        return f"In {number(row.rounds_planned, 'round')} {none} {target}."
-    mine = f"It reaches {target} in {_rounds(row)}"
-    if not base.reached:
-        return f"{mine}; {base.title} does not in {base.rounds_planned}."
-    return f"{mine}, {base.title} in {_rounds(base)}{_fewer(pair.speed_up)}."
+    variant, baseline = pair.variant.finished, pair.baseline.finished
+    target = f"{variant.target * 100:g} %"
+    if not variant.reached:
+        nobody = "it does not reach" if baseline.reached else "neither reaches"
+        return f"In {pluralize(variant.rounds_planned, 'round')} {nobody} {target}."
+    variant_reaches = f"It reaches {target} in {_rounds(variant)}"
+    if not baseline.reached:
+        return f"{variant_reaches}; {baseline.title} does not in {baseline.rounds_planned}."
+    ratio = _compare_rounds(pair.speed_up)
+    return f"{variant_reaches}, {baseline.title} in {_rounds(baseline)}{ratio}."
 
 
 def _rounds(variant: VariantResults) -> str:
+    """Say how many rounds a variant took to the target, and on how many seeds."""
     estimate = Estimate.of(variant.reached)
     assert estimate is not None
-    shown = f"{estimate.show(0)} round{'' if variant.reached == [1] else 's'}"
+    plural = "" if variant.reached == [1] else "s"
+    shown = f"{estimate.show(0)} round{plural}"
     if estimate.count == len(variant.runs):
         return shown
     return f"{shown} on {estimate.count} of {len(variant.runs)} seeds"
 
 
-def _fewer(speed_up: SpeedUp | None) -> str:
+def _compare_rounds(speed_up: SpeedUp | None) -> str:
+    """Say how many times fewer rounds a variant took; nothing if as many."""
     if speed_up is None:
         return ""
     ratio = speed_up.ratio
     if speed_up.bound == "<":  # it only says how little is gained
-        more = f"at most {ratio:.1f}× fewer" if ratio > 1 else f"at least {1 / ratio:.1f}× as many"
-        return f": {more}"
+        bound = f"at most {ratio:.1f}× fewer"
+        if ratio <= 1:
+            bound = f"at least {1 / ratio:.1f}× as many"
+        return f": {bound}"
     if f"{max(ratio, 1 / ratio):.1f}" == "1.0":
-        return ""  # as many
+        return ""
     about = {"": "", ">": "more than ", "~": "about "}[speed_up.bound]
     if ratio >= 1:
         return f", {about}{ratio:.1f}× fewer"
-    return "" if speed_up.bound == ">" else f", {about}{1 / ratio:.1f}× as many"
+    if speed_up.bound == ">":  # more than fewer than 1: that says nothing
+        return ""
+    return f", {about}{1 / ratio:.1f}× as many"
 
 
 def _costs(pair: Pair) -> str:
     """Say what differs by more than 2x in a round, whichever way."""
-    base = pair.baseline.title
-    said = []
-    for factor, what in ((pair.bytes_factor, "bytes"), (pair.seconds_factor, "seconds")):
+    costs = []
+    for factor, unit in ((pair.bytes_factor, "bytes"), (pair.seconds_factor, "seconds")):
         if factor is None:
             continue
         if factor > MUCH:
-            said.append(f"{factor:.1f}× the {what}")
+            costs.append(f"{factor:.1f}× the {unit}")
         elif factor < 1 / MUCH:
-            said.append(f"1/{1 / factor:.1f} of the {what}")
-    return f"A round costs {' and '.join(said)} of {base}'s." if said else ""
+            costs.append(f"1/{1 / factor:.1f} of the {unit}")
+    if not costs:
+        return ""
+    return f"A round costs {' and '.join(costs)} of {pair.baseline.title}'s."
 
 
-def _alone(comparison: Comparison) -> str:
-    """Say what there is while nothing can be compared."""
-    base = comparison.baseline
-    assert base is not None
-    if _level(base.finished):
-        return f"{_level(base.finished)}. There is nothing finished to compare it with."
+def _describe_alone(comparison: Comparison) -> str:
+    """Describe the variants one by one, while nothing can be compared."""
+    baseline = comparison.baseline
+    assert baseline is not None
+    level = _level(baseline.finished)
+    if level:
+        return f"{level}. There is nothing finished to compare it with."
     state = "is not finished yet"
-    if base.diverged and len(base.diverged) == len(base.runs):
+    if baseline.diverged and len(baseline.diverged) == len(baseline.runs):
         state = "diverged on every seed"
-    others = [_level(v.finished) for v in comparison.variants if v is not base]
-    waiting = f"{base.title}, with which the others would be compared, {state}"
-    return ". ".join([waiting, *(said for said in others if said)]) + "."
+    sentences = [f"{baseline.title}, with which the others would be compared, {state}"]
+    for variant in comparison.variants:
+        level = _level(variant.finished)
+        if level and variant is not baseline:
+            sentences.append(level)
+    return ". ".join(sentences) + "."
 
 
 def _level(variant: VariantResults) -> str:
@@ -198,161 +217,49 @@ def _level(variant: VariantResults) -> str:
     if accuracy is None:
         return ""
     target = f"{variant.target * 100:g} %"
-    reaches = f"does not reach {target} in {number(variant.rounds_planned, 'round')}"
+    reaches = f"does not reach {target} in {pluralize(variant.rounds_planned, 'round')}"
     if variant.reached:
         reaches = f"reaches {target} in {_rounds(variant)}"
     return f"{variant.title} {reaches}, {accuracy.show(1, 100)} % in its 5 best rounds"
 
 
-def _rank(comparison: Comparison, best: Pair) -> list[str]:
-    """With more than two variants, say why this one leads and who cannot be told from it."""
-    others = [p for p in comparison.pairs if p is not best]
-    if not others:
-        return []
+def _rank(comparison: Comparison, best: Pair) -> str:
+    """Say why the best variant leads, and who cannot be told from it; nothing of only two."""
+    if len(comparison.pairs) < 2:
+        return ""
     assert best.top5 is not None
-    above = best.top5.mean > 0
-    differences = [pair.top5 for pair in comparison.pairs]
-    seeds = {None if d is None else d.seeds for d in differences}
-    if len(seeds) > 1:
-        position = "is the furthest above" if above else "is the least below"
-        diverged = [pair.variant.title for pair in comparison.pairs if pair.variant.diverged]
-        why = "not all variants have the same seeds"
-        if diverged:
-            why = f"{' and '.join(diverged)} diverged"
-        base = best.baseline.title
-        return [f"{best.variant.title} {position} {base} of what can be compared; {why}."]
-    leader, rest = best.variant, [pair.variant for pair in others]
-    if not above:
-        leader, rest = best.baseline, [pair.variant for pair in comparison.pairs]
-    against = [compare_pair(variant, leader).top5 for variant in rest]
-    close = sum(d is not None and d.verdict is Verdict.UNDECIDED for d in against)
+    leads = best.top5.mean > 0
+    if not _have_same_seeds(comparison.pairs):
+        return _rank_across_seeds(comparison, best)
+    leader = best.variant if leads else best.baseline
+    others = [variant for variant in comparison.variants if variant is not leader]
+    if leads:  # the baseline is no rival: the sentence before has compared it with the leader
+        others = [variant for variant in others if variant is not best.baseline]
+    close = 0
+    for variant in others:
+        difference = compare_pair(variant, leader).top5
+        if difference is not None and difference.verdict is Verdict.UNDECIDED:
+            close += 1
     doubt = ""
     if close:
-        which = "the other" if len(rest) == 1 else f"{close} of the other {len(rest)}"
+        which = "the other" if len(others) == 1 else f"{close} of the other {len(others)}"
         doubt = f"; {which} cannot be told from it on these seeds"
     count = len(comparison.variants)
-    return [f"{leader.title} has the highest mean of {count} variants{doubt}."]
+    return f"{leader.title} has the highest mean of {count} variants{doubt}."
 
 
-# --- what was trained -----------------------------------------------------------------------
+def _have_same_seeds(pairs: Sequence[Pair]) -> bool:
+    seeds = {None if pair.top5 is None else pair.top5.seeds for pair in pairs}
+    return len(seeds) == 1
 
 
-def about(results: Results) -> str:
-    """Say in one line what was trained on what."""
-    recipe, runs = results.recipe, results.runs
-    splits = [run.record.split for run in runs if run.record.split is not None]
-    if not splits:
-        return f"{recipe.data.name}: nothing is trained yet"
-    sizes, train = splits[0].sizes, recipe.train
-    effective = statistics.fmean(e for split in splits for e in split.effective_classes)
-    each = train.clients_per_round or len(sizes)
-    part = f", {each} a round" if each < len(sizes) else ""
-    unseen = f", {recipe.data.unseen} unseen" if recipe.data.unseen else ""
-    data = (
-        f"{recipe.data.name}{unseen}: {sum(sizes):,} samples, {len(sizes)} clients{part}, "
-        f"{partition_words(recipe)}, {effective:.1f} effective classes each"
-    )
-    plan = (
-        f"{number(train.rounds, 'round')} of {number(train.local_steps, 'step')} of "
-        f"{train.batch_size}, lr {_learning_rates(recipe)}"
-    )
-    seeds = f"seed{'s' if len(train.seeds) > 1 else ''} {', '.join(map(str, train.seeds))}"
-    training = ", ".join(part for part in (plan, _averaging(train.aggregate, sizes), seeds) if part)
-    tests = [_quick_tests(train, runs[0]), few_tests(train), _held_out(recipe)]
-    model = model_words(recipe.model.model_dump(exclude_none=True))
-    return "; ".join(part for part in (data, model, training, *tests) if part)
-
-
-def partition_words(recipe: Recipe) -> str:
-    """Say how the samples are split."""
-    data = recipe.data
-    skewed = data.partition in ("lda", "lda-prior", "quantity")
-    return f"{data.partition} (alpha {data.alpha:g})" if skewed else data.partition
-
-
-def few_tests(train: TrainConfig) -> str:
-    """Say that there are no 5 best rounds where fewer are tested; nothing if there are."""
-    tests = -(-train.rounds // train.evaluate_every) if train.evaluate_every else 1
-    if tests >= 5:
-        return ""
-    counted = f"only {tests} rounds are" if tests > 1 else "only one round is"
-    return f"{counted} tested, so that the 5 best rounds are of no more"
-
-
-def model_words(model: Mapping[str, Any]) -> str:
-    """Say which model, with what options.
-
-    model: its table in the recipe.
-
-    >>> model_words({"name": "cnn", "width": 0.25})
-    'cnn, width 0.25'
-    """
-    options = [f", {key} {_plain(value)}" for key, value in model.items() if key != "name"]
-    return str(model["name"]) + "".join(options)
-
-
-def progress(results: Results) -> str:
-    """Say what is still missing; nothing if all is there."""
-    planned = len(results.labels) * len(results.seeds)
-    finished = sum(run.finished for run in results.runs)
-    if finished == planned:
-        return ""
-    begun = []
-    for run in results.runs:
-        if not run.finished:
-            begun.append(f"{run.label}, seed {run.seed}: {len(run.rounds)} rounds")
-    so_far = f" ({'; '.join(begun)})" if begun else ""
-    return f"{finished} of {planned} runs are finished{so_far}"
-
-
-def divergences(comparison: Comparison) -> list[str]:
-    """Say where runs ended before their time."""
-    said = []
-    for variant in comparison.variants:
-        if variant.diverged:
-            ends = "; ".join(divergence(run) for run in variant.diverged)
-            said.append(f"{variant.label}: {ends}. What diverged has no figure.")
-    return said
-
-
-def divergence(run: RunResult) -> str:
-    """Say where a run diverged."""
-    at = run.diverged_at
-    assert at is not None
-    return f"seed {run.seed} diverged in round {at.round} (client {at.client}: {at.what})"
-
-
-def _quick_tests(train: TrainConfig, run: RunResult) -> str:
-    sizes = run.record.test  # None: older results do not say
-    between = train.evaluate_every and train.rounds > train.evaluate_every
-    if sizes is None or not between or sizes.last == sizes.others:
-        return ""
-    return f"tested on {sizes.others:,} samples, on all {sizes.last:,} in the last round"
-
-
-def _held_out(recipe: Recipe) -> str:
-    if not recipe.data.holdout:
-        return ""
-    return (
-        f"tested on training samples: {recipe.data.holdout:.0%} of them are held out, the test "
-        "set is not used"
-    )
-
-
-def _averaging(aggregate: str, sizes: Sequence[int]) -> str:
-    """Say how clients count in the average, where that makes a difference."""
-    if max(sizes) < 1.5 * min(sizes):
-        return ""
-    return "clients count by their samples" if aggregate == "samples" else "clients count alike"
-
-
-def _learning_rates(recipe: Recipe) -> str:
-    """Say the learning rate, and that of each variant that has one of its own."""
-    rates = {variant.label: recipe.of(variant).train.lr for variant in recipe.compare}
-    if len(set(rates.values())) == 1:
-        return f"{next(iter(rates.values())):g}"
-    return ", ".join(f"{rate:g} ({label})" for label, rate in rates.items())
-
-
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _rank_across_seeds(comparison: Comparison, best: Pair) -> str:
+    """Say where the best variant stands among others that have not all the same seeds."""
+    assert best.top5 is not None
+    position = "is the furthest above" if best.top5.mean > 0 else "is the least below"
+    reason = "not all variants have the same seeds"
+    diverged = [pair.variant.title for pair in comparison.pairs if pair.variant.diverged]
+    if diverged:
+        reason = f"{' and '.join(diverged)} diverged"
+    names = f"{best.variant.title} {position} {best.baseline.title}"
+    return f"{names} of what can be compared; {reason}."

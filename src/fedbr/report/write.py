@@ -11,7 +11,7 @@ from pathlib import Path
 from ..run.diagnosis import SavedDiagnosis
 from ..util.errors import InputError
 from ..util.files import write
-from . import diagnosis, local_models, settings, tables, words
+from . import diagnosis, local_models, settings, summary, tables, words
 from .client_figure import clients_figure
 from .figures import curves_figure
 from .files import beside
@@ -22,7 +22,7 @@ from .together import together
 
 DEFINITIONS = {
     "±": "sample standard deviation over seeds",
-    "paired difference": "the variant's figure minus that of FedAvg (or of the first variant), "
+    "paired difference": "the variant's value minus that of FedAvg (or of the first variant), "
     "seed by seed: both have the same split and the same initial weights on a seed; mean over the "
     "seeds on which both have finished",
     "95 % interval": "confidence interval of that mean by Student's t; one seed has none, and with "
@@ -35,16 +35,26 @@ MAKER = "Made by fedbr report."
 FOOTER = (
     f"<footer>{MAKER} Figures, CSV, LaTeX and Markdown lie in the folder beside this page.</footer>"
 )
-PAIRED = "Points above or below {base}, paired by seed. Undecided: the interval contains 0. "
-PAIRED += "The intervals are not corrected for their number."
+PAIRED = (
+    "Points above or below {base}, paired by seed. Undecided: the interval contains 0. "
+    "The intervals are not corrected for their number."
+)
 COST = "× is relative to {base}. ± is the standard deviation over seeds."
 LONGEST = 80  # characters of a page's name
 
 
 def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
-    """Write the page of one or several result folders; return where it is.
+    """Write the page of one or several result folders.
 
-    out: the page; None: ``default_place``.
+    Args:
+        paths: the folders, finished or not.
+        out: the page; None: ``default_place``.
+
+    Returns:
+        Where the page is.
+
+    Raises:
+        InputError: a folder has no results, or the page cannot be written there.
     """
     return write_page(read(paths), out or default_place(paths))
 
@@ -62,33 +72,43 @@ def default_place(paths: Sequence[Path]) -> Path:
     name = "+".join(re.sub(r"[^\w.+-]", "_", path.resolve().name) for path in paths)
     if len(name) > LONGEST:
         name = f"{name[:LONGEST]}+"
-    first = paths[0] if paths[0].name not in ("", "..") else paths[0].resolve()
+    first = paths[0]
+    if first.name in ("", ".."):  # of which parent is not the folder above
+        first = first.resolve()
     return first.parent / f"{name}.html"
 
 
 def check_place(page: Path, paths: Sequence[Path] | None = None) -> None:
     """Refuse a place where there is something else than an earlier report.
 
-    paths: refuse an earlier report of other folders, too.
+    Args:
+        page: where the page is to go.
+        paths: the folders that it shows; an earlier report of others is refused, too.
+
+    Raises:
+        InputError: the page, or the folder beside it, would overwrite something.
     """
     if page.suffix.lower() != ".html" or page.is_dir():
-        raise InputError(f"--out {page}: the page is one file, NAME.html")
+        raise InputError(f"--out {page}: expected one file, NAME.html")
+    folder = beside(page)
+    earlier, names = None, set()
     try:
-        earlier = page.read_text("utf-8", errors="replace") if page.exists() else None
-        folder = beside(page)
-        names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+        if page.exists():
+            earlier = page.read_text("utf-8", errors="replace")
+        if folder.exists():
+            names = {path.name for path in folder.iterdir()}
     except OSError as error:
         raise InputError(f"--out {page}: {error.filename or page}: {error.strerror}") from error
     if earlier is not None and MAKER not in earlier:
         raise InputError(
             f"--out {page}: this file was not created by fedbr report; choose another name"
         )
-    if earlier is not None and paths and folders_mark(_seen_from(page, paths)) not in earlier:
+    if earlier is not None and paths and folders_mark(_relative_to(page, paths)) not in earlier:
         raise InputError(f"{page}: is the report of other folders; choose another name with --out")
     if names and ("rounds.csv" not in names or "results.json" in names):
         raise InputError(
-            f"--out {page}: figures and tables go into {folder}, which holds something else; "
-            "choose another name"
+            f"--out {page}: figures and tables go into {folder}, which was not created by fedbr "
+            "report; choose another name"
         )
 
 
@@ -99,19 +119,29 @@ def write_page(
 ) -> Path:
     """Write the page of folders that have been read.
 
-    lead: HTML that comes first, instead of the comparison of several folders.
-    Returns where the page is. Raises InputError if it cannot be written there.
+    Args:
+        folders: what the page shows, a section for each.
+        target: where the page goes.
+        lead: HTML that comes first, instead of the comparison of several folders.
+
+    Returns:
+        Where the page is.
+
+    Raises:
+        InputError: it cannot be written there.
     """
     figures = Figures()
-    parts = [lead] if lead else []
-    if not lead and len(folders) > 1:
+    parts = []
+    if lead:
+        parts.append(lead)
+    elif len(folders) > 1:
         parts.append(together(folders, figures))
     for i, folder in enumerate(folders):
-        parts.append(_section(folder, figures, f"folder-{i}"))
+        parts.append(_write_section(folder, figures, f"folder-{i}"))
     title = ", ".join(folder.recipe.name for folder in folders)
     paths = [folder.results.path for folder in folders if folder.results.path is not None]
     body = "\n".join([*parts, FOOTER])
-    html = page(f"{title} - fedbr", body, figures, _seen_from(target, paths))
+    html = page(f"{title} - fedbr", body, figures, _relative_to(target, paths))
     try:
         write(target, html)
     except OSError as error:
@@ -119,38 +149,38 @@ def write_page(
     return target
 
 
-def _seen_from(page: Path, folders: Sequence[Path]) -> list[str]:
-    """Return where folders are, seen from the page: they may be moved together."""
+def _relative_to(page: Path, folders: Sequence[Path]) -> list[str]:
+    """Return the paths of folders relative to the page: they may be moved together."""
     here = page.resolve().parent
     return [Path(os.path.relpath(folder.resolve(), here)).as_posix() for folder in folders]
 
 
-def _section(folder: ReportFolder, figures: Figures, anchor: str) -> str:
+def _write_section(folder: ReportFolder, figures: Figures, anchor: str) -> str:
     """Write what a page says of one folder."""
     comparison, recipe = folder.comparison, folder.recipe
     parts = [f"<h1>{escape(recipe.name)} <small>{escape(folder.name)}</small></h1>"]
     if folder.begun:
-        warnings = [words.progress(folder.results), *words.divergences(comparison)]
+        warnings = [summary.unfinished(folder.results), *summary.divergences(comparison)]
         parts += [
             paragraphs(words.headline(comparison), "lead"),
-            paragraphs([words.about(folder.results)], "about"),
+            paragraphs([summary.about(folder.results)], "about"),
             paragraphs(warnings, "warn"),
             curves_figure([folder], figures),
-            _tables(folder),
+            _write_tables(folder),
             clients_figure(folder, figures),
-            _local_models(folder),
-            _diagnosis(folder.diagnosis),
+            _write_local_models(folder),
+            _write_diagnosis(folder.diagnosis),
         ]
     else:
         parts.append(paragraphs(["No round is finished yet."], "lead"))
-    variants = table(*settings.of_variants(recipe), _samples(folder), words=True)
-    parts += [f"<h2>Variants</h2>{variants}", _sources(folder)]
+    variants = table(*settings.list_variants(recipe), _line_samples(folder), words=True)
+    parts += [f"<h2>Variants</h2>{variants}", _write_sources(folder)]
     return f'<section id="{anchor}">' + "\n".join(part for part in parts if part) + "</section>"
 
 
-def _tables(folder: ReportFolder) -> str:
+def _write_tables(folder: ReportFolder) -> str:
     """Write the comparison, the paired differences and the costs."""
-    comparison, samples = folder.comparison, _samples(folder)
+    comparison, samples = folder.comparison, _line_samples(folder)
     assert comparison.baseline is not None
     base = comparison.baseline.label
     dagger = words.DAGGER if words.has_dagger(comparison) else ""
@@ -163,7 +193,7 @@ def _tables(folder: ReportFolder) -> str:
         parts += [
             "<h2>Paired comparison</h2>",
             table(*tables.paired_table(comparison), samples),
-            paragraphs([PAIRED.format(base=base), *words.left_out(comparison)], "note"),
+            paragraphs([PAIRED.format(base=base), *words.missing_seeds(comparison)], "note"),
         ]
     parts += [
         "<h2>Cost</h2>",
@@ -173,16 +203,16 @@ def _tables(folder: ReportFolder) -> str:
     return "".join(parts)
 
 
-def _local_models(folder: ReportFolder) -> str:
+def _write_local_models(folder: ReportFolder) -> str:
     """Show the clients' models beside the aggregated one, where they were looked at."""
-    rounds = local_models.logged(folder.results)
+    rounds = local_models.rounds_with_bias(folder.results)
     if not rounds:
         return ""
-    shown = table(*local_models.table(rounds), _samples(folder))
-    return f"<h2>Local models</h2>{shown}{paragraphs([local_models.NOTE], 'note')}"
+    html = table(*local_models.table(rounds), _line_samples(folder))
+    return f"<h2>Local models</h2>{html}{paragraphs([local_models.NOTE], 'note')}"
 
 
-def _diagnosis(saved: SavedDiagnosis | None) -> str:
+def _write_diagnosis(saved: SavedDiagnosis | None) -> str:
     """Show what fedbr diagnose measured; its pictures become part of the page."""
     if saved is None:
         return ""
@@ -205,7 +235,7 @@ def _diagnosis(saved: SavedDiagnosis | None) -> str:
     return "".join(parts)
 
 
-def _samples(folder: ReportFolder) -> dict[str, str]:
+def _line_samples(folder: ReportFolder) -> dict[str, str]:
     """Return a piece of every variant's curve, by all that tables call the variant."""
     samples = {}
     for i, variant in enumerate(folder.begun):
@@ -215,14 +245,15 @@ def _samples(folder: ReportFolder) -> dict[str, str]:
     return samples
 
 
-def _sources(folder: ReportFolder) -> str:
-    """Write what the figures mean and where they come from."""
+def _write_sources(folder: ReportFolder) -> str:
+    """Write what the values mean and where they come from."""
     meanings = []
     for name, meaning in {**folder.results.metrics, **DEFINITIONS}.items():
         meanings.append(f"<dt>{escape(name)}</dt><dd>{escape(meaning)}</dd>")
-    recipe, environment = folder.recipe.to_toml(), folder.environment or "not known"
+    recipe = folder.recipe.to_toml()
+    environment = folder.environment or "not known"
     return (
-        folded("What the figures mean", f"<dl>{''.join(meanings)}</dl>")
+        folded("What the values mean", f"<dl>{''.join(meanings)}</dl>")
         + folded("Recipe", f"<pre>{escape(recipe)}</pre>")
         + folded("Environment", f"<pre>{escape(environment)}</pre>")
     )

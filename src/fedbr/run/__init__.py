@@ -1,5 +1,5 @@
-"""From a recipe to a result folder: the loop (read ``loop`` first), the runner, the engines that
-spread runs over the cores, the folder, sweeps and forecasts.
+"""From a recipe to a result folder. Read ``loop`` first: it plays one run.
 
-It knows no method and no metric by name, has no words for people about results, and draws nothing.
+Here are the runner, the engines that spread runs over the cores, the result folder, sweeps and
+forecasts. Nothing here knows a method or a metric by name, writes reports, or draws.
 """

@@ -11,25 +11,27 @@ from typing import Any
 from ..util.files import write
 from .results import Results
 
-Row = dict[str, Any]  # cells by the names of their columns
+Row = dict[str, Any]  # the cells of a row, by the names of their columns
 
 
 def write_csv(results: Results) -> None:
-    """Write runs.csv and rounds.csv into the folder of the results."""
+    """Write runs.csv and rounds.csv to the folder of the results."""
     assert results.path is not None
     name = results.path.resolve().name
-    write(results.path / "runs.csv", as_csv(run_rows(results, name)))
-    write(results.path / "rounds.csv", as_csv(round_rows(results, name)))
+    write(results.path / "runs.csv", format_csv(run_rows(results, name)))
+    write(results.path / "rounds.csv", format_csv(round_rows(results, name)))
 
 
-def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Write a line for each row under the names of all that any row has; what it lacks stays empty.
+def format_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Format rows as CSV; the columns are those of all rows, and a missing cell stays empty.
 
-    >>> as_csv([{"a": 1}, {"b": 2}])
+    >>> format_csv([{"a": 1}, {"b": 2}])
     'a,b\\n1,\\n,2\\n'
     """
     rows = list(rows)
-    names = dict.fromkeys(name for row in rows for name in row)
+    names: dict[str, None] = {}  # each of them once, in order
+    for row in rows:
+        names |= dict.fromkeys(row)
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
@@ -38,9 +40,10 @@ def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def run_rows(results: Results, folder: str) -> Iterator[Row]:
-    """Give a line for every run.
+    """Yield a row for every run.
 
-    folder: what the folder is called, in a column of its own.
+    Args:
+        folder: the name of the folder, which has a column of its own.
     """
     for run in results.runs:
         split, model = run.record.split, run.record.model
@@ -56,12 +59,12 @@ def run_rows(results: Results, folder: str) -> Iterator[Row]:
             "tuned": run.variant.tuned,
         }
         row |= _prefixed("accuracy", asdict(run.accuracy))
-        if any(record.bias is not None for record in run.rounds):
+        if run.has_bias:
             row["accuracy_local"] = run.accuracy_local
         row |= _prefixed("rounds_to", run.rounds_to)
         row |= _prefixed("bytes", asdict(run.bytes))
         row |= _prefixed("seconds", asdict(run.seconds))
-        row |= _numbers(run.extra)
+        row |= _flatten(run.extra)
         effective = split.effective_classes
         row |= {
             "clients": len(split.sizes),
@@ -73,7 +76,7 @@ def run_rows(results: Results, folder: str) -> Iterator[Row]:
 
 
 def round_rows(results: Results, folder: str) -> Iterator[Row]:
-    """Give a line for every round of every run, with what was spent up to it."""
+    """Yield a row for every round of every run, with the seconds and bytes up to it."""
     for run in results.runs:
         seconds = megabytes = 0.0
         for record in run.rounds:
@@ -93,9 +96,10 @@ def round_rows(results: Results, folder: str) -> Iterator[Row]:
                 "seconds_evaluate": record.seconds_evaluate,
             }
             if record.bias is not None:
-                for name, value in record.bias.figures().items():
-                    row[name if name.startswith("accuracy") else f"bias_{name}"] = value
-            row |= _numbers(record.extra)
+                for name, value in record.bias.values().items():
+                    column = name if name.startswith("accuracy") else f"bias_{name}"
+                    row[column] = value
+            row |= _flatten(record.extra)
             yield row | {"seconds_so_far": seconds, "megabytes_so_far": megabytes}
 
 
@@ -103,12 +107,12 @@ def _prefixed(prefix: str, values: Mapping[str, Any]) -> Row:
     return {f"{prefix}_{name}": value for name, value in values.items()}
 
 
-def _numbers(values: Mapping[str, Any]) -> Row:
-    """Return what fits into a cell; a table in a table has its name before those in it."""
+def _flatten(values: Mapping[str, Any]) -> Row:
+    """Return the values that fit into a cell; the name of an inner table becomes a prefix."""
     cells: Row = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            cells |= _prefixed(name, _numbers(value))
+            cells |= _prefixed(name, _flatten(value))
         elif value is None or isinstance(value, int | float | str):
             cells[name] = value
     return cells

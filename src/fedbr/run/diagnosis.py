@@ -1,7 +1,6 @@
-"""A diagnosis as it lies in a result folder: its facts, its files, and the JSON of both.
+"""A diagnosis in a result folder: its facts, its files, and the JSON of both.
 
-``bias`` makes it, reports show it. Whoever reads ``diagnosis.json`` gets these classes; its keys
-stand nowhere else.
+``bias`` makes it, and reports show it. Only this file knows the keys of ``diagnosis.json``.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from ..core.records import Drift
 from ..util.errors import InputError
 from ..util.files import dump, read_json, reading, write
+from ..util.tables import Json, Options
 
 FOLDER = "diagnosis"  # inside a result folder
 FIGURES = {  # file -> what it shows
@@ -37,7 +37,7 @@ FIGURES = {  # file -> what it shows
 
 @dataclass(frozen=True)
 class About:
-    """What was looked at, and how."""
+    """Which model, clients and samples were examined, and how the clients trained."""
 
     clients: tuple[int, ...]
     clients_in_all: int
@@ -61,23 +61,28 @@ class About:
     rounds_done: int | None = None
     rounds_planned: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the entry of the file: first where the model comes from, if that is known."""
         values = asdict(self)
-        origin = {name: values.pop(name) for name in _ORIGIN}
-        known = {name: value for name, value in origin.items() if value is not None}
+        origin = {}
+        for name in _ORIGIN:
+            value = values.pop(name)
+            if value is not None:
+                origin[name] = value
         for name in ("clients", "samples_per_class"):
             values[name] = list(values[name])
-        return known | values
+        return origin | values
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
+    def from_json(cls, values: Json) -> Self:
         """Read what ``to_json`` wrote."""
-        known = {f.name: values[f.name] for f in fields(cls) if f.name not in _ORIGIN}
-        known |= {name: values.get(name) for name in _ORIGIN}
+        arguments: Json = {}
+        for field_ in fields(cls):
+            name = field_.name
+            arguments[name] = values.get(name) if name in _ORIGIN else values[name]
         for name in ("clients", "samples_per_class"):
-            known[name] = tuple(known[name])
-        return cls(**known)
+            arguments[name] = tuple(arguments[name])
+        return cls(**arguments)
 
 
 _ORIGIN = ("source", "share", "run", "rounds_done", "rounds_planned")
@@ -85,25 +90,27 @@ _ORIGIN = ("source", "share", "run", "rounds_done", "rounds_planned")
 
 @dataclass(frozen=True)
 class ClientClasses:
-    """The classes of a client: those that it knows, and those of which it has little or nothing."""
+    """The classes that a client has seen, and those of which it has few samples or none."""
 
     client: int
     seen: tuple[int, ...]
     unseen: tuple[int, ...]
     scarce: bool  # whether it has some samples of the latter
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
+        """Return the entry of the file."""
         return asdict(self) | {"seen": list(self.seen), "unseen": list(self.unseen)}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
+    def from_json(cls, values: Json) -> Self:
+        """Read what ``to_json`` wrote."""
         seen, unseen = tuple(values["seen"]), tuple(values["unseen"])
         return cls(values["client"], seen, unseen, values["scarce"])
 
 
 @dataclass(frozen=True)
 class Measures:
-    """The figures of one model, or their mean over several; None: there is no such figure."""
+    """The measures of one model, or their mean over several; None: it cannot be measured."""
 
     accuracy: float | None = None
     accuracy_seen: float | None = None
@@ -125,32 +132,36 @@ class Measures:
 
     @classmethod
     def names(cls) -> list[str]:
-        """Return the names of all figures, in the order of the file."""
-        return [f.name for f in fields(cls)]
+        """Return the names of all measures, in the order of the file."""
+        return [field_.name for field_ in fields(cls)]
 
     def to_json(self) -> dict[str, float | None]:
+        """Return the entry of the file."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
+    def from_json(cls, values: Json) -> Self:
+        """Read what ``to_json`` wrote; an older version has fewer measures."""
         return cls(**{name: values.get(name) for name in cls.names()})
 
 
 @dataclass(frozen=True)
 class ClientModel:
-    """The model of one client: its figures, and the share of each class among its predictions."""
+    """The model of one client: its measures, and the share of each class in its predictions."""
 
     client: int
     measures: Measures
     predicted: Sequence[float] | None  # on all samples
     predicted_unseen: Sequence[float] | None  # on those of classes that the client has not seen
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
+        """Return the entry of the file."""
         predicted = {"predicted": self.predicted, "predicted_unseen": self.predicted_unseen}
         return {"client": self.client, **self.measures.to_json(), **predicted}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
+    def from_json(cls, values: Json) -> Self:
+        """Read what ``to_json`` wrote."""
         measures = Measures.from_json(values)
         return cls(values["client"], measures, values["predicted"], values["predicted_unseen"])
 
@@ -163,15 +174,17 @@ class Models:
     clients: Sequence[ClientModel]
 
     def of(self, client: int) -> ClientModel:
-        """Return what is known of one client's model."""
+        """Return the model of one client."""
         return next(model for model in self.clients if model.client == client)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
+        """Return the entries of the file."""
         clients = [model.to_json() for model in self.clients]
         return {"mean": self.mean.to_json(), "clients": clients}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
+    def from_json(cls, values: Json) -> Self:
+        """Read what ``to_json`` wrote."""
         clients = [ClientModel.from_json(model) for model in values["clients"]]
         return cls(Measures.from_json(values["mean"]), clients)
 
@@ -181,14 +194,15 @@ class VariantBias:
     """What one round of local training with some methods does."""
 
     label: str
-    methods: Sequence[Mapping[str, Any]]  # as in a recipe
-    diverged: str | None  # why there are no figures; None: there are
+    methods: Sequence[Options]  # as in a recipe
+    diverged: str | None  # why there are no measures; None: there are
     models: Models
     accuracy_aggregated: float | None  # of what the server makes of the clients' models
     drift: Drift = field(default_factory=Drift)
     layers: Mapping[str, Drift] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
+        """Return the entry of the file."""
         models = self.models.to_json()
         if self.diverged is not None:
             models["mean"] = {}
@@ -203,7 +217,8 @@ class VariantBias:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
+    def from_json(cls, values: Json) -> Self:
+        """Read what ``to_json`` wrote."""
         drift = dict(values["drift"])
         layers = {name: Drift(**layer) for name, layer in drift.pop("layers").items()}
         return cls(
@@ -222,7 +237,7 @@ class DiagnosisRecord:
     """What local training does to a global model: ``diagnosis.json``."""
 
     about: About
-    metrics: Mapping[str, str]  # what each figure means
+    metrics: Mapping[str, str]  # what each measure means
     clients: Sequence[ClientClasses]
     global_model: Models  # the one global model, seen with the classes of each client
     variants: Sequence[VariantBias]
@@ -237,8 +252,8 @@ class DiagnosisRecord:
         """Return one variant."""
         return next(variant for variant in self.variants if variant.label == label)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what stands in the file."""
+    def to_json(self) -> Json:
+        """Return the content of the file."""
         return {
             "about": self.about.to_json(),
             "metrics": dict(self.metrics),
@@ -249,8 +264,8 @@ class DiagnosisRecord:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read the file; KeyError if something is missing."""
+    def from_json(cls, values: Json) -> Self:
+        """Read what ``to_json`` wrote; KeyError if something is missing."""
         return cls(
             about=About.from_json(values["about"]),
             metrics=values["metrics"],
@@ -272,14 +287,18 @@ class Picture:
 
 @dataclass(frozen=True)
 class SavedDiagnosis:
-    """A diagnosis as it lies in a folder."""
+    """A diagnosis that was read from a folder."""
 
     record: DiagnosisRecord
     pictures: Sequence[Picture]
 
 
 def read(folder: Path) -> SavedDiagnosis | None:
-    """Read the diagnosis in a result folder; None if there is none."""
+    """Read the diagnosis in a result folder; None if there is none.
+
+    Raises:
+        RunError: the file is damaged.
+    """
     file = folder / FOLDER / "diagnosis.json"
     if not file.exists():
         return None
@@ -294,7 +313,11 @@ def read(folder: Path) -> SavedDiagnosis | None:
 
 
 def save(record: DiagnosisRecord, folder: Path) -> Path:
-    """Write diagnosis.json in place of an earlier diagnosis; return the folder in which it is."""
+    """Write diagnosis.json in place of an earlier diagnosis, and return its folder.
+
+    Raises:
+        InputError: nothing can be written there.
+    """
     check_place(folder)
     clear(folder)
     target = folder / FOLDER
@@ -304,7 +327,11 @@ def save(record: DiagnosisRecord, folder: Path) -> Path:
 
 
 def check_place(folder: Path) -> None:
-    """Refuse a place where a diagnosis cannot be written; leave it as it is."""
+    """Refuse a folder in which a diagnosis cannot be written; leave it as it is.
+
+    Raises:
+        InputError: the line says why.
+    """
     existing = folder / FOLDER
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from ..backends.base import Backend
 from ..backends.pool import WorkerPool
 from ..core import device as devices
-from ..core.fast.blocks import choose
+from ..core.fast.block_size import choose_block_size
+from ..core.records import RoundRecord
 from ..core.setup import Setup
 from ..data import Federation
-from ..metrics import used
+from ..metrics import collect_tallies, select
 from ..recipe.schema import TrainConfig
 from ..util.processes import usable_cores
-from .loop import play, wanted
+from .loop import play
 from .plan import Experiment, PlannedRun
 from .processes import Processes
 from .setup import connect
@@ -28,7 +29,7 @@ from .watch import Watcher
 
 @dataclass(frozen=True)
 class Work:
-    """A run that is not finished, and what is kept of it."""
+    """A planned run, and what is kept of it."""
 
     run: PlannedRun
     store: RunStore
@@ -39,21 +40,30 @@ class Engine(ABC):
 
     @abstractmethod
     def check(self, experiment: Experiment) -> None:
-        """Refuse what cannot be trained, before anything is written."""
+        """Refuse what cannot be trained, before anything is written.
+
+        Raises:
+            InputError: the line says what is wrong.
+        """
 
     @abstractmethod
     def recheck(self, work: Work) -> None:
-        """Look at a run that is finished already: are its samples those that there are now?"""
+        """Check that a finished run was trained on the samples that there are now.
+
+        Raises:
+            InputError: it was trained on others.
+        """
 
     @abstractmethod
     def train(self, todo: Sequence[Work], watch: Watcher) -> Iterator[Work]:
-        """Train runs to their ends; yield each of them when it is there."""
+        """Train runs, and yield each when it is finished."""
 
 
 class OneByOne(Engine):
-    """Runs one after the other; the clients of a round are spread over processes.
+    """Trains one run after the other; the clients of a round are spread over processes.
 
-    workers: how many; None: one for every core that there is work for in a round.
+    Args:
+        workers: how many processes; None: one for every core that there is work for in a round.
     """
 
     def __init__(self, workers: int | None = 1) -> None:
@@ -63,7 +73,9 @@ class OneByOne(Engine):
     def check(self, experiment: Experiment) -> None:
         recipe, seed = experiment.recipe, experiment.recipe.train.seeds[0]
         clients = experiment.source.clients(seed)
-        setups = [experiment.source.setup(v, seed, clients) for v in recipe.compare]
+        setups = []
+        for variant in recipe.compare:
+            setups.append(experiment.source.setup(variant, seed, clients))
         if self.workers is None:
             self.workers = useful_workers(setups[0], recipe.train)
 
@@ -82,11 +94,15 @@ class OneByOne(Engine):
                 yield work
 
     def play(self, work: Work, watch: Watcher) -> None:
-        """Play one run."""
+        """Play one run in this process."""
         run = work.run
         watch.started(run)
         clients = run.experiment.source.clients(run.seed)
-        play(run, clients, work.store, self._connect, lambda record: watch.round_done(run, record))
+
+        def on_round(record: RoundRecord) -> None:
+            watch.round_done(run, record)
+
+        play(run, clients, work.store, self._connect, on_round)
 
     def _connect(
         self,
@@ -97,12 +113,13 @@ class OneByOne(Engine):
         store: RunStore,
     ) -> Backend:
         plan = clients.test_plan(run.recipe.train.evaluate_samples, run.seed)
-        plan = plan.with_tallies(wanted(used(run.recipe.metrics.extra), plan))
+        metrics = select(run.recipe.metrics.extra)
+        plan = plan.with_tallies(collect_tallies(metrics, plan))
         return connect(setup, clients.train, plan, block_size, self._pool, store.memory())
 
 
 class WholeRuns(OneByOne):
-    """Several runs at once, each in a process of its own from its first round to its last."""
+    """Trains several runs at once, each in one process from its first round to its last."""
 
     def __init__(self, processes: Processes) -> None:
         super().__init__(workers=1)
@@ -110,12 +127,11 @@ class WholeRuns(OneByOne):
 
     def train(self, todo: Sequence[Work], watch: Watcher) -> Iterator[Work]:
         on_cpu = all(devices.choose(work.run.recipe.train.device).type == "cpu" for work in todo)
-        order = sorted(range(len(todo)), key=lambda i: _length(todo[i].run))
-        todo = [todo[i] for i in order]
+        todo = sorted(todo, key=lambda work: _priority(work.run))
         if self.processes.count == 1 or len(todo) < 2 or not on_cpu:
             yield from super().train(todo, watch)
             return
-        with self.processes.resting():  # nobody may write to the folders when they are given up
+        with self.processes.stop_at_end():  # nobody writes to folders that are given up
             by_run = {id(work.run): work for work in todo}
             for run in self.processes.work([work.run for work in todo], watch):
                 work = by_run[id(run)]
@@ -123,19 +139,19 @@ class WholeRuns(OneByOne):
                 yield work
 
 
-def _length(run: PlannedRun) -> tuple[int, int]:
-    """Say in which order runs begin: seed by seed; within a seed, those of more methods first.
+def _priority(run: PlannedRun) -> tuple[int, int]:
+    """Return a key by which runs are sorted: by seed, and within a seed by the number of methods.
 
-    They take longer, and nobody should wait for the last.
+    Runs with more methods take longer and begin first, so that nobody waits for the last.
     """
     return run.experiment.recipe.train.seeds.index(run.seed), -len(run.variant.methods)
 
 
 def useful_workers(setup: Setup, train: TrainConfig) -> int:
-    """Return one process per core that may be used, but no more than there are blocks in a round."""
+    """Return the number of usable cores, but no more than there are blocks in a round."""
     if setup.spec.device.type != "cpu":
         return 1
-    block_size = choose(setup.model, setup.spec, train.clients_at_once)
+    block_size = choose_block_size(setup.model, setup.spec, train.clients_at_once)
     workers = min(usable_cores(), -(-setup.spec.clients_per_round // block_size))
     if workers > 1:
         try:

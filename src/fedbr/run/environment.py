@@ -7,31 +7,25 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from ..util.tables import Json
 
-def environment() -> dict[str, Any]:
+PACKAGES = ("fedbr", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
+
+
+def describe_environment() -> Json:
     """Return what a result may depend on beside the recipe."""
-    packages = (
-        "fedbr",
-        "torch",
-        "numpy",
-        "scikit-learn",
-        "safetensors",
-        "pydantic",
-    )
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in packages},
+        "packages": {name: _version(name) for name in PACKAGES},
         "system": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "threads": 1,  # of torch, in every process: see backends.process.one_thread
-        "gpus": [
-            torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())
-        ],  # in use: run.json
+        "threads": 1,  # of torch, in every process: see util.processes.one_thread
+        "gpus": gpus,  # that there are; run.json says which one was used
         "torch_capability": torch.backends.cpu.get_cpu_capability(),
     }
 

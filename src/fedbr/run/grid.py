@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,12 @@ from ..recipe.overrides import find_method_name, read_value, write_value
 from ..recipe.schema import Recipe, Variant, VariantTrain
 from ..util.errors import InputError, unknown
 from ..util.estimate import Estimate
+from ..util.tables import Options
 
-FIXED = ("name", "compare", "train.seeds", "data.holdout", "metrics")  # what a grid cannot be over
-LONGEST = 60  # characters of a trial's label
+FIXED = ("name", "compare", "train.seeds", "data.holdout", "metrics")  # not allowed in a grid
+MAX_LABEL = 60  # characters of a trial's label
+
+Values = dict[str, Any]  # one choice of values, by their keys
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,9 @@ class Grid:
     @classmethod
     def parse(cls, text: str) -> Grid:
         """Read ``key=v1,v2,...``.
+
+        Raises:
+            InputError: the text is malformed, a value is in it twice, or the key is not allowed.
 
         >>> Grid.parse("train.lr=0.01,0.1").values
         [0.01, 0.1]
@@ -53,6 +59,7 @@ class Grid:
 
     @property
     def name(self) -> str:
+        """The key without the section or the method."""
         return self.key.partition(".")[2]
 
     @property
@@ -61,14 +68,16 @@ class Grid:
 
         Otherwise every value makes a comparison of its own.
         """
-        of_method = self.owner not in Recipe.model_fields
-        return of_method or (self.owner == "train" and self.name in VariantTrain.model_fields)
+        if self.owner not in Recipe.model_fields:
+            return True  # a parameter of a method
+        return self.owner == "train" and self.name in VariantTrain.model_fields
 
     def concerns(self, variant: Variant) -> bool:
-        """Whether a variant has what the grid is over."""
+        """Say whether a variant has the key."""
         if self.owner == "train":
             return True
-        return self.owner in [find_method_name(method["name"]) for method in variant.methods]
+        names = [find_method_name(method["name"]) for method in variant.methods]
+        return self.owner in names
 
 
 @dataclass(frozen=True)
@@ -77,30 +86,38 @@ class Trial:
 
     variant: Variant  # with the values in it, under the name that it has in the search
     label: str  # of the variant that it is a version of
-    values: Mapping[str, Any]
+    values: Values
     score: Estimate | None = None  # mean of the 5 best rounds; None: it diverged on some seed
 
 
-def conditions(grids: Sequence[Grid]) -> list[dict[str, Any]]:
-    """List the combinations of what is not tuned: each is a comparison of its own."""
+def list_conditions(grids: Sequence[Grid]) -> list[Values]:
+    """List the combinations of values that are not tuned: each is a comparison of its own.
+
+    >>> list_conditions([Grid("data.alpha", [0.1, 1]), Grid("train.lr", [0.1])])
+    [{'data.alpha': 0.1}, {'data.alpha': 1}]
+    """
     fixed = [grid for grid in grids if not grid.tunes]
     keys = [grid.key for grid in fixed]
     combinations = itertools.product(*(grid.values for grid in fixed))
     return [dict(zip(keys, values, strict=True)) for values in combinations]
 
 
-def condition_name(values: Mapping[str, Any]) -> str:
-    """Name a combination, as a folder can be named.
+def name_condition(values: Values) -> str:
+    """Make the name of a combination, which can be that of a folder.
 
-    >>> condition_name({"data.alpha": 0.5})
+    >>> name_condition({"data.alpha": 0.5})
     'data.alpha=0.5'
     """
     joined = ",".join(f"{key}={value}" for key, value in values.items())
     return re.sub(r"[^\w.,=+-]", "_", joined)
 
 
-def as_overrides(values: Mapping[str, Any]) -> list[str]:
-    """Write a combination as of ``--set``."""
+def make_overrides(values: Values) -> list[str]:
+    """Write a combination as overrides of ``--set``.
+
+    >>> make_overrides({"data.alpha": 0.5})
+    ['data.alpha=0.5']
+    """
     return [f"{key}={write_value(value)}" for key, value in values.items()]
 
 
@@ -121,34 +138,42 @@ def check_owner(grid: Grid, variants: Sequence[Variant]) -> None:
         return
     if grid.owner in METHODS:
         raise InputError(f"--grid {grid.key}: no variant of the recipe has {grid.owner!r}")
-    own = [find_method_name(method["name"]) for variant in variants for method in variant.methods]
-    raise unknown(f"--grid {grid.key}: section", grid.owner, {*Recipe.model_fields, *METHODS, *own})
+    sections = {*Recipe.model_fields, *METHODS}
+    for variant in variants:
+        sections |= {find_method_name(method["name"]) for method in variant.methods}
+    raise unknown(f"--grid {grid.key}: section", grid.owner, sections)
 
 
 def make_trials(recipe: Recipe, grids: Sequence[Grid]) -> list[Trial]:
     """Make a variant of every combination of the values that concern it."""
     trials: list[Trial] = []
     for variant in recipe.compare:
-        own = [grid for grid in grids if grid.tunes and grid.concerns(variant)]
-        for values in itertools.product(*(grid.values for grid in own)):
-            chosen = list(zip(own, values, strict=True))
-            label = " ".join([variant.label, *(f"{grid.name}={value}" for grid, value in chosen)])
-            if len(label) > LONGEST or label in {trial.variant.label for trial in trials}:
+        tuned = [grid for grid in grids if grid.tunes and grid.concerns(variant)]
+        for values in itertools.product(*(grid.values for grid in tuned)):
+            settings = list(zip(tuned, values, strict=True))
+            label = variant.label
+            for grid, value in settings:
+                label += f" {grid.name}={value}"
+            is_taken = any(label == trial.variant.label for trial in trials)
+            if is_taken or len(label) > MAX_LABEL:
                 label = f"{variant.label[:50]} #{len(trials)}"
-            by_key = {grid.key: value for grid, value in chosen}
-            trials.append(Trial(_varied(variant, chosen, label), variant.label, by_key))
+            by_key = {grid.key: value for grid, value in settings}
+            changed = _change_variant(variant, settings, label)
+            trials.append(Trial(changed, variant.label, by_key))
     return trials
 
 
-def _varied(variant: Variant, chosen: Sequence[tuple[Grid, Any]], label: str) -> Variant:
+def _change_variant(variant: Variant, settings: Sequence[tuple[Grid, Any]], label: str) -> Variant:
     """Return a variant with other values, under another label."""
     methods = [dict(method) for method in variant.methods]
     train = {} if variant.train is None else variant.train.model_dump(exclude_none=True)
-    for grid, value in chosen:
+    for grid, value in settings:
         if grid.owner == "train":
             train[grid.name] = value
         for method in methods:
             if find_method_name(method["name"]) == grid.owner:
                 method[grid.name] = value
-    values = {"label": label, "methods": methods}
-    return parse_variant(values | ({"train": train} if train else {}))
+    values: Options = {"label": label, "methods": methods}
+    if train:
+        values["train"] = train
+    return parse_variant(values)

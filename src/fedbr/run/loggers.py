@@ -1,4 +1,4 @@
-"""Rounds also sent to where people already look: TensorBoard, Weights & Biases, MLflow."""
+"""Loggers send the rounds of runs to TensorBoard, Weights & Biases or MLflow."""
 
 from __future__ import annotations
 
@@ -15,28 +15,38 @@ from ..core.records import RoundRecord
 from ..recipe.schema import Recipe
 from ..util.errors import unknown
 from ..util.imports import require
+from ..util.tables import Options
 from .folder import ResultFolder
 from .plan import PlannedRun
 from .watch import Watcher
 
 
 class Logger(ABC):
-    """Takes the numbers of one run, round by round."""
+    """Takes the numbers of one run, round by round.
 
-    package: ClassVar[str]
+    Args:
+        recipe: the recipe of the run.
+        label: the label of its variant.
+        seed: its seed.
+        folder: the result folder of the recipe.
+    """
+
+    package: ClassVar[str]  # which it needs
 
     @abstractmethod
     def __init__(self, recipe: Recipe, label: str, seed: int, folder: Path) -> None: ...
 
     @abstractmethod
-    def log(self, round: int, numbers: Mapping[str, float]) -> None: ...
+    def log(self, round: int, numbers: Mapping[str, float]) -> None:
+        """Send the numbers of a round, by their names."""
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the run."""
 
 
 class TensorBoard(Logger):
-    """Event files below the result folder: tensorboard --logdir DIR/tensorboard."""
+    """Writes event files to the result folder: tensorboard --logdir DIR/tensorboard."""
 
     package = "tensorboard"
 
@@ -54,13 +64,16 @@ class TensorBoard(Logger):
 
 
 class WandB(Logger):
-    """A run per variant and seed in the project fedbr; WANDB_MODE=offline keeps it on this machine."""
+    """Makes a W&B run for every variant and seed, in the project fedbr.
+
+    WANDB_MODE=offline keeps it on this machine.
+    """
 
     package = "wandb"
 
     def __init__(self, recipe: Recipe, label: str, seed: int, folder: Path) -> None:
         place = f"{folder.resolve()}/{label}/{seed}"
-        about = {"label": label, "seed": seed, "methods": _methods(recipe, label)}
+        facts = {"label": label, "seed": seed, "methods": _find_methods(recipe, label)}
         self.run = import_module("wandb").init(
             project="fedbr",
             group=recipe.name,
@@ -68,7 +81,7 @@ class WandB(Logger):
             id=blake2b(place.encode(), digest_size=8).hexdigest(),
             dir=str(folder),
             resume="allow",
-            config=recipe.model_dump(exclude={"compare"}) | about,
+            config=recipe.model_dump(exclude={"compare"}) | facts,
         )
 
     def log(self, round: int, numbers: Mapping[str, float]) -> None:
@@ -79,7 +92,10 @@ class WandB(Logger):
 
 
 class MLflow(Logger):
-    """A run per variant and seed in the recipe's experiment; MLFLOW_TRACKING_URI says where."""
+    """Makes an MLflow run for every variant and seed, in an experiment named after the recipe.
+
+    MLFLOW_TRACKING_URI says where.
+    """
 
     package = "mlflow"
 
@@ -87,10 +103,9 @@ class MLflow(Logger):
         self.mlflow = import_module("mlflow")
         self.mlflow.set_experiment(recipe.name)
         self.mlflow.start_run(run_name=f"{label}-{seed}")
-        about = {"label": label, "seed": seed, "folder": str(folder)}
-        self.mlflow.log_params(
-            about | _flat(recipe) | {"methods": str(_methods(recipe, label))[:500]}
-        )
+        parameters = {"label": label, "seed": seed, "folder": str(folder), **_flatten(recipe)}
+        parameters["methods"] = str(_find_methods(recipe, label))[:500]
+        self.mlflow.log_params(parameters)
 
     def log(self, round: int, numbers: Mapping[str, float]) -> None:
         self.mlflow.log_metrics(dict(numbers), step=round)
@@ -103,18 +118,27 @@ LOGGERS: dict[str, type[Logger]] = {"tensorboard": TensorBoard, "wandb": WandB, 
 
 
 def check(names: Sequence[str]) -> None:
-    """Refuse what is not known or not installed, before anything is trained."""
+    """Refuse unknown loggers, and those whose package is not installed.
+
+    Raises:
+        InputError: the line names the logger.
+    """
     for name in names:
         if name not in LOGGERS:
             raise unknown("--log", name, LOGGERS)
         package = LOGGERS[name].package
-        require(package, extra=package, wanted_by=f"--log {name}")
+        require(package, extra=package, needed_by=f"--log {name}")
 
 
 class Logging(Watcher):
-    """Sends every new round to the loggers that were asked for; runs come one after the other.
+    """Sends every new round to some loggers; runs come one after the other.
 
     A logger that fails does not end the training: a warning says so, once.
+
+    Args:
+        names: of the loggers, as in LOGGERS.
+        recipe: the recipe of the runs.
+        folder: its result folder.
     """
 
     def __init__(self, names: Sequence[str], recipe: Recipe, folder: Path) -> None:
@@ -141,11 +165,11 @@ class Logging(Watcher):
             return
         if not self._open:
             for kind in self._kinds:
-                with self._at_most_warn(kind):
+                with self._warn_of_failure(kind):
                     self._open.append(kind(self._recipe, run.label, run.seed, self._folder))
         for logger in self._open:
-            with self._at_most_warn(type(logger)):
-                logger.log(record.round, numbers(record))
+            with self._warn_of_failure(type(logger)):
+                logger.log(record.round, list_numbers(record))
 
     def finished(self, run: PlannedRun) -> None:
         self._close()
@@ -153,43 +177,45 @@ class Logging(Watcher):
     def _close(self) -> None:
         while self._open:
             logger = self._open.pop()
-            with self._at_most_warn(type(logger)):
+            with self._warn_of_failure(type(logger)):
                 logger.close()
 
     @contextmanager
-    def _at_most_warn(self, kind: type[Logger]) -> Iterator[None]:
+    def _warn_of_failure(self, kind: type[Logger]) -> Iterator[None]:
+        """Go on without a logger that fails."""
         try:
             yield
         except Exception as error:
             self._kinds = [other for other in self._kinds if other is not kind]
             self._open = [logger for logger in self._open if type(logger) is not kind]
-            said = f"--log {kind.package}: {error}; the run goes on without it"
-            warnings.warn(said, RuntimeWarning, stacklevel=2)
+            message = f"--log {kind.package}: {error}; the run goes on without it"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def numbers(record: RoundRecord) -> dict[str, float]:
-    """Return what of a round is a number; one in a table has the table's name before its own."""
-    return _numbers(record.to_json(), "")
+def list_numbers(record: RoundRecord) -> dict[str, float]:
+    """Return all numbers of a round by their names, as in "bias/layers/encoder.0.weight/length"."""
+    return _list_numbers(record.to_json(), "")
 
 
-def _numbers(values: Mapping[str, Any], prefix: str) -> dict[str, float]:
-    flat: dict[str, float] = {}
+def _list_numbers(values: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    numbers: dict[str, float] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            flat |= _numbers(value, f"{prefix}{key}/")
+            numbers |= _list_numbers(value, f"{prefix}{key}/")
         elif isinstance(value, int | float) and key != "round":
-            flat[prefix + key] = value
-    return flat
+            numbers[prefix + key] = value
+    return numbers
 
 
-def _methods(recipe: Recipe, label: str) -> list[dict[str, Any]]:
+def _find_methods(recipe: Recipe, label: str) -> list[Options]:
     return next(variant.methods for variant in recipe.compare if variant.label == label)
 
 
-def _flat(recipe: Recipe) -> dict[str, Any]:
+def _flatten(recipe: Recipe) -> Options:
+    """Return the settings of a recipe by names such as "train.lr"."""
     sections = recipe.model_dump(include={"data", "model", "train"}, exclude_none=True)
-    return {
-        f"{section}.{key}": value
-        for section, values in sections.items()
-        for key, value in values.items()
-    }
+    settings = {}
+    for section, values in sections.items():
+        for key, value in values.items():
+            settings[f"{section}.{key}"] = value
+    return settings

@@ -6,32 +6,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from .. import data
 from ..core.census import Clients
-from ..core.method import Method, without_neutral
+from ..core.method import Method
+from ..core.method_checks import without_neutral
 from ..core.setup import Setup
 from ..data import DataOptions, Federation
 from ..recipe.schema import Recipe, Variant
+from ..util.tables import Options
 from .setup import build_setup
 
 
 class Source(Protocol):
     """Where the clients, the model and the methods of a run come from."""
 
-    def clients(self, seed: int) -> Clients: ...
+    def clients(self, seed: int) -> Clients:
+        """Return the clients of a seed."""
+        ...
 
-    def methods(self, variant: Variant) -> Sequence[Method]: ...
+    def methods(self, variant: Variant) -> Sequence[Method]:
+        """Return the methods of a variant, in the order in which they act."""
+        ...
 
-    def code(self, variant: Variant) -> dict[str, str]: ...
+    def code(self, variant: Variant) -> dict[str, str]:
+        """Return the names of the user's own code in a variant, each with a hash of its source."""
+        ...
 
-    def setup(self, variant: Variant, seed: int, clients: Clients) -> Setup: ...
+    def setup(self, variant: Variant, seed: int, clients: Clients) -> Setup:
+        """Return what stays the same during a run."""
+        ...
 
 
 @dataclass(frozen=True)
 class RecipeSource:
-    """All of it is made as the recipe says."""
+    """Makes the parts of a run as its recipe says."""
 
     recipe: Recipe
 
@@ -50,7 +60,10 @@ class RecipeSource:
 
 @lru_cache(maxsize=2)
 def clients_of(options: DataOptions, seed: int) -> Federation:
-    """Load the clients of a recipe; runs that come one after the other often have the same."""
+    """Load the clients of a recipe.
+
+    The last two results are kept: runs that come one after the other often have the same clients.
+    """
     return data.load(options, seed)
 
 
@@ -64,12 +77,16 @@ class Experiment:
 
     @property
     def source(self) -> Source:
+        """Where the parts of its runs come from."""
         return self.given or RecipeSource(self.recipe)
 
     def runs(self) -> list[PlannedRun]:
         """List all runs, seed by seed: cut short, there are all variants of the first seeds."""
-        recipe = self.recipe
-        return [PlannedRun(self, v, seed) for seed in recipe.train.seeds for v in recipe.compare]
+        runs = []
+        for seed in self.recipe.train.seeds:
+            for variant in self.recipe.compare:
+                runs.append(PlannedRun(self, variant, seed))
+        return runs
 
 
 @dataclass(frozen=True)
@@ -82,29 +99,35 @@ class PlannedRun:
 
     @property
     def label(self) -> str:
+        """The label of its variant."""
         return self.variant.label
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe with what the variant has of its own."""
+        """The recipe with what the variant sets for itself."""
         return self.experiment.recipe.of(self.variant)
 
     @property
     def rounds(self) -> int:
+        """How many rounds it has when it is finished."""
         return self.experiment.recipe.train.rounds
 
-    def rebuilding(self) -> list[dict[str, Any]]:
-        """Return those of the methods without which the model cannot be built again."""
+    def model_methods(self) -> list[Options]:
+        """Return the methods that change the model: without them it cannot be built again.
+
+        Each is a table as in a recipe.
+        """
         methods = self.experiment.source.methods(self.variant)
-        built = zip(self.variant.methods, methods, strict=True)
-        return [
-            table
-            for table, method in built
-            if without_neutral([method]) and type(method).rebuild is not Method.rebuild
-        ]
+        tables = []
+        for table, method in zip(self.variant.methods, methods, strict=True):
+            changes_model = type(method).rebuild is not Method.rebuild
+            if changes_model and without_neutral([method]):
+                tables.append(table)
+        return tables
 
     @property
     def title(self) -> str:
         """The run in words: its label, and its seed where there are several."""
-        several = len(self.experiment.recipe.train.seeds) > 1
-        return f"{self.label}, seed {self.seed}" if several else self.label
+        if len(self.experiment.recipe.train.seeds) > 1:
+            return f"{self.label}, seed {self.seed}"
+        return self.label

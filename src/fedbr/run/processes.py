@@ -25,41 +25,48 @@ if TYPE_CHECKING:
 
 
 class Processes:
-    """They start when there is work for them, and stay for the next.
+    """Processes that train whole runs; they start when there is work, and wait for more.
 
-    count: how many at most; None: one for every core that may be used.
+    Args:
+        count: how many at most; None: one for every core that may be used.
     """
 
     def __init__(self, count: int | None = None) -> None:
         self.count = count or usable_cores()
-        self._all: dict[Connection, BaseProcess] = {}
+        self._processes: dict[Connection, BaseProcess] = {}
         self._busy: dict[Connection, PlannedRun] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._dismiss(list(self._all))
+        self._stop(list(self._processes))
 
     @contextmanager
-    def resting(self) -> Iterator[None]:
-        """Stop whoever is in the middle of a run at the end: what they did is on disk."""
+    def stop_at_end(self) -> Iterator[None]:
+        """Stop processes that are in the middle of a run at the end; what they did is on disk."""
         try:
             yield
         finally:
-            self._dismiss(list(self._busy))
+            self._stop(list(self._busy))
 
     def work(self, todo: Sequence[PlannedRun], watch: Watcher) -> Iterator[PlannedRun]:
-        """Give out runs until all are done, and yield each when it is; the first failure ends it."""
+        """Train runs, and yield each when it is finished.
+
+        Raises:
+            InputError, RunError: of the first run that fails; the others are given up.
+        """
         self._start(len(todo))
         waiting = list(todo)
-        for connection in self._all:
-            self._next(connection, waiting, watch)
+        for connection in self._processes:
+            self._send_next(connection, waiting, watch)
         while self._busy:
             ready = wait(list(self._busy))
-            for connection in [c for c in self._busy if c in ready]:
+            for connection in list(self._busy):
+                if connection not in ready:
+                    continue
                 run = self._busy[connection]
-                with _killed():
+                with _explain_death():
                     kind, content = connection.recv()
                 if kind == "round":
                     watch.round_done(run, content)
@@ -68,30 +75,34 @@ class Processes:
                 elif kind == "done":
                     del self._busy[connection]
                     yield run
-                    self._next(connection, waiting, watch)
+                    self._send_next(connection, waiting, watch)
+                elif kind == "input":
+                    raise InputError(content)
                 else:
-                    raise (InputError if kind == "input" else RunError)(content)
+                    raise RunError(content)
 
     def _start(self, count: int) -> None:
         context = mp.get_context("spawn")
-        for i in range(len(self._all), min(count, self.count)):
-            ours, theirs = context.Pipe()
+        for i in range(len(self._processes), min(count, self.count)):
+            connection, child_connection = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs,), name=f"fedbr-run-{i}", daemon=True
+                target=_serve, args=(child_connection,), name=f"fedbr-run-{i}", daemon=True
             )
             process.start()
-            theirs.close()
-            self._all[ours] = process
+            child_connection.close()
+            self._processes[connection] = process
 
-    def _next(self, connection: Connection, waiting: list[PlannedRun], watch: Watcher) -> None:
-        if waiting:
-            with _killed():
-                connection.send(waiting[0])
-            self._busy[connection] = waiting.pop(0)
-            watch.started(self._busy[connection])
+    def _send_next(self, connection: Connection, waiting: list[PlannedRun], watch: Watcher) -> None:
+        if not waiting:
+            return
+        with _explain_death():
+            connection.send(waiting[0])
+        run = waiting.pop(0)
+        self._busy[connection] = run
+        watch.started(run)
 
-    def _dismiss(self, connections: Sequence[Connection]) -> None:
-        processes = [self._all.pop(connection) for connection in connections]
+    def _stop(self, connections: Sequence[Connection]) -> None:
+        processes = [self._processes.pop(connection) for connection in connections]
         self._busy.clear()
         for process in processes:
             process.kill()
@@ -100,7 +111,8 @@ class Processes:
 
 
 @contextmanager
-def _killed() -> Iterator[None]:
+def _explain_death() -> Iterator[None]:
+    """Say in one line that a process is gone."""
     try:
         yield
     except (EOFError, OSError):
@@ -109,8 +121,8 @@ def _killed() -> Iterator[None]:
         ) from None
 
 
-class _Told(Watcher):
-    """Sends every round to the parent."""
+class _Sender(Watcher):
+    """Sends every round to the parent process."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -120,6 +132,7 @@ class _Told(Watcher):
 
 
 def _serve(connection: Connection) -> None:
+    """Train the runs that the parent sends, until it is gone."""
     from .engines import OneByOne, Work  # which uses this module
     from .runner import store_of
 
@@ -129,7 +142,7 @@ def _serve(connection: Connection) -> None:
     torch.set_num_threads(1)
     keep_memory()
     warnings.showwarning = lambda message, *_: connection.send(("warning", str(message)))
-    watch = _Told(connection)
+    watch = _Sender(connection)
     with suppress(EOFError, OSError):  # the parent is gone
         while True:
             run: PlannedRun = connection.recv()
@@ -142,8 +155,8 @@ def _serve(connection: Connection) -> None:
             except RunError as error:
                 answer = ("run", str(error))
             except OSError as error:  # such as a disk that is full
-                words = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
-                answer = ("run", words)
+                reason = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+                answer = ("run", reason)
             except Exception:
                 answer = ("run", traceback.format_exc())
             connection.send(answer)

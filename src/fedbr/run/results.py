@@ -1,20 +1,20 @@
-"""What a result folder says: every run with its rounds and what they add up to."""
+"""The results of an experiment: every run with its rounds, and what they add up to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..core.records import Divergence, RoundRecord, RunRecord, Value
 from ..recipe.schema import Recipe, Variant
+from ..util.tables import Json
 from .store import Weights
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The headline figures of a run; None while no round is tested."""
+    """Accuracy over the rounds of a run; None while no round is tested."""
 
     top5: float | None
     final: float | None
@@ -57,26 +57,36 @@ class RunResult:
 
     @property
     def label(self) -> str:
+        """The label of its variant."""
         return self.variant.label
 
     @property
     def diverged_at(self) -> Divergence | None:
+        """Where the run diverged; None if it did not."""
         return self.record.diverged_at
 
     @property
     def diverged(self) -> bool:
+        """Whether the run ended because a loss or a weight was no longer finite."""
         return self.record.diverged_at is not None
 
     @property
     def accuracy_local(self) -> float | None:
-        """Accuracy of the clients' own models, in the last round that was looked at."""
-        looked_at = [record.bias for record in self.rounds if record.bias is not None]
-        return looked_at[-1].accuracy_local if looked_at else None
+        """Accuracy of the clients' own models, in the last round in which they were tested."""
+        for record in reversed(self.rounds):
+            if record.bias is not None:
+                return record.bias.accuracy_local
+        return None
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def has_bias(self) -> bool:
+        """Whether the clients' own models were tested in some round."""
+        return any(record.bias is not None for record in self.rounds)
+
+    def to_json(self) -> Json:
         """Return the run's entry of ``results.json``."""
         record = self.record.to_json()
-        local = any(record.bias is not None for record in self.rounds)
+        local = {"accuracy_local": self.accuracy_local} if self.has_bias else {}
         return {
             "label": self.label,
             "methods": self.variant.methods,
@@ -90,7 +100,7 @@ class RunResult:
             "test_samples": record.get("test"),
             "accuracy": asdict(self.accuracy),
             "rounds_to": dict(self.rounds_to),
-            **({"accuracy_local": self.accuracy_local} if local else {}),
+            **local,
             "bytes": asdict(self.bytes),
             "seconds": asdict(self.seconds),
             **self.extra,
@@ -101,40 +111,51 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Results:
-    """All runs of a recipe that have begun, in the order of variants and seeds."""
+    """All runs of a recipe that have begun, in the order of variants and seeds.
+
+    >>> import fedbr
+    >>> short = ["train.rounds=2", "train.local_steps=1", "train.seeds=0,1"]
+    >>> results = fedbr.run_recipe("digits", overrides=short, methods=["fedavg", "fedprox"])
+    >>> results.labels, results.seeds
+    (['FedAvg', 'FedProx'], [0, 1])
+    >>> run = results.run("FedProx", seed=1)
+    >>> run.finished, len(run.rounds)
+    (True, 2)
+    """
 
     recipe: Recipe
-    metrics: Mapping[str, str]  # what each figure means, by its name
+    metrics: Mapping[str, str]  # what each value means, by its name
     runs: Sequence[RunResult]
     path: Path | None = None  # the folder; None: they were never written
 
     @property
     def labels(self) -> list[str]:
-        """All variants, those that have not begun too."""
+        """The labels of all variants, those that have not begun too."""
         return [variant.label for variant in self.recipe.compare]
 
     @property
     def seeds(self) -> list[int]:
+        """The seeds of the recipe, those that have not begun too."""
         return self.recipe.train.seeds
 
     @property
     def diverged(self) -> bool:
-        """Whether some run ended before its time."""
+        """Whether some run diverged."""
         return any(run.diverged for run in self.runs)
 
     def of(self, label: str) -> list[RunResult]:
-        """Return the runs of a variant, seed by seed.
-
-        label: the variant's; one that has no runs yet gives an empty list.
-        """
+        """Return the runs of a variant, seed by seed; none if it has not begun."""
         return [run for run in self.runs if run.label == label]
 
     def run(self, label: str, seed: int) -> RunResult | None:
         """Return one run; None if it has not begun."""
-        return next((run for run in self.of(label) if run.seed == seed), None)
+        for run in self.of(label):
+            if run.seed == seed:
+                return run
+        return None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what stands in ``results.json``."""
+    def to_json(self) -> Json:
+        """Return the content of ``results.json``."""
         return {
             "recipe": self.recipe.model_dump(exclude_none=True),
             "metrics": dict(self.metrics),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from ..backends.base import Backend
 from ..backends.memory import ClientMemory
 from ..core.records import RoundRecord, RunRecord
 from ..core.server import Server
+from ..core.snapshot import Snapshot
 from ..core.wire import State, pack, read_part, unpack
 from ..util.errors import RunError
 from ..util.files import dump, read_json, reading, write
+from ..util.tables import Json
 from .store import RunStore, Weights
 
 FILES = (
@@ -33,7 +35,11 @@ FILES = (
 class RunFolder(RunStore):
     """A run in a folder of its own.
 
-    Its files are read once, when first asked for; what this process writes it remembers.
+    Its files are read once, when they are first needed; what this process writes is not read again.
+
+    Args:
+        path: the folder, which is made with the first file.
+        rounds: how many the run has when it is finished.
     """
 
     def __init__(self, path: Path, rounds: int) -> None:
@@ -60,7 +66,7 @@ class RunFolder(RunStore):
             self._rounds = self._read_rounds()
         return self._rounds
 
-    def _saved(self) -> bool:
+    def _has_model(self) -> bool:
         return (self.path / "model.safetensors").exists()
 
     def forget(self) -> None:
@@ -83,26 +89,36 @@ class RunFolder(RunStore):
 
     def checkpoint(self, round: int, server: Server, backend: Backend) -> None:
         """Replace the checkpoint, which names files of ``memory`` that do not change any more."""
-        header, payloads = server.snapshot()
+        snapshot = server.snapshot()
         memory = backend.states
         clients = {"clients": sorted(memory.here), "filed": sorted(memory.filed.items())}
+        payloads = snapshot.payloads()
         payloads |= {f"client/{client}": state for client, state in memory.here.items()}
-        content = pack({"round": round, **clients, **header}, payloads)
+        content = pack({"round": round, **clients, **snapshot.to_json()}, payloads)
         write(self.path / "checkpoint.safetensors", content)
-        for_people = json.dumps({"round": round, **clients})
-        write(self.path / "checkpoint.json", for_people + "\n")
+        summary = json.dumps({"round": round, **clients})
+        write(self.path / "checkpoint.json", summary + "\n")
         super().checkpoint(round, server, backend)
 
     def resume(self, server: Server, backend: Backend) -> int:
-        """Go on from the checkpoint; drop what came after it. Return the last round that is done."""
-        file, rounds, done = self.path / "checkpoint.safetensors", self.rounds, 0
+        """Go on from the checkpoint; drop what came after it.
+
+        Returns:
+            The last round that is done.
+
+        Raises:
+            RunError: files of the run are damaged or not there.
+        """
+        file = self.path / "checkpoint.safetensors"
+        rounds, done = self.rounds, 0
         if file.exists() or len(rounds) > 1:  # a first round may be done without a checkpoint yet
             with reading(file, f"without which the {len(rounds)} rounds that are done are lost"):
                 header, payloads = unpack(file.read_bytes())
-                server.restore(header, payloads)
+                server.restore(Snapshot.from_json(header, payloads))
                 here = {client: payloads[f"client/{client}"] for client in header["clients"]}
                 filed = header.get("filed", [])
-                if any(not isinstance(place, int) for _, place in filed):
+                is_version_1 = any(not isinstance(place, int) for _, place in filed)
+                if is_version_1:
                     backend.states.restore_version_1(here, filed)
                 else:
                     backend.states.restore(here, filed)
@@ -119,16 +135,16 @@ class RunFolder(RunStore):
         return done
 
     def weights(self) -> Weights | None:
-        if self._now is not None:
+        if self._playing is not None:
             return super().weights()
         file = self.path / "checkpoint.safetensors"
         if not file.exists():
             return None
         with reading(file):
             common = read_part(file, "server")["model"]
-        return Weights(common, self._personal())
+        return Weights(common, self._read_personal())
 
-    def _personal(self) -> list[State]:
+    def _read_personal(self) -> list[State]:
         """Read the models that clients keep for themselves, once the run is finished."""
         file = self.path / "model.safetensors"
         if not file.exists():
@@ -142,23 +158,25 @@ class RunFolder(RunStore):
                 models.setdefault(int(owner.removeprefix("client")), {})[key] = value
         return [models[client] for client in sorted(models)]
 
-    def save_model(self, weights: Weights, facts: Mapping[str, Any]) -> None:
+    def save_model(self, weights: Weights, facts: Json) -> None:
         """Write the global model, or each client's own, without what methods added for training."""
-        by_prefix = {f"client{i}.": model for i, model in enumerate(weights.personal)}
+        models = {f"client{i}.": model for i, model in enumerate(weights.personal)}
+        if not models:
+            models = {"": weights.common}
         tensors = {}
-        for prefix, model in (by_prefix or {"": weights.common}).items():
+        for prefix, model in models.items():
             for key, value in model.items():
                 if not key.startswith("extras."):
                     plain = value.clone(memory_format=torch.contiguous_format)
                     tensors[prefix + key] = plain
         content = safetensors.torch.save(tensors, {"fedbr": json.dumps(facts)})
         write(self.path / "model.safetensors", content)
-        self._now = None
+        self._playing = None
 
     def clear(self) -> None:
         """Remove what fedbr wrote, nothing else.
 
-        What a kill leaves of it is known by its mark, and goes next time.
+        The record is marked first, so that what a kill leaves behind is removed next time.
         """
         if self.path.exists():
             write(self.path / "run.json", dump(RunRecord(cleared=True).to_json()))
@@ -174,8 +192,10 @@ class RunFolder(RunStore):
 
     def _read_rounds(self) -> list[RoundRecord]:
         file = self.path / "metrics.jsonl"
+        if not file.exists():
+            return []
         rounds = []
-        for text in file.read_text("utf-8").splitlines() if file.exists() else []:
+        for text in file.read_text("utf-8").splitlines():
             try:
                 line = json.loads(text)
             except json.JSONDecodeError:

@@ -24,11 +24,19 @@ def execute(
 ) -> list[Results]:
     """Train everything that is not trained yet.
 
-    experiments: recipes, each with the folder of its results. engine: who trains. fresh: start
-    over. watch: is told how it goes. stores: where the results are kept, if the caller wants to
-    look at them after an interrupt. Returns the results of every experiment. Raises InputError,
-    before anything is written or cleared, for what cannot be trained, or for a folder that holds
-    something else.
+    Args:
+        experiments: recipes, each with the folder of its results.
+        engine: who trains.
+        fresh: start over.
+        watch: follows the progress.
+        stores: where the results are kept, for a caller that looks at them after an interrupt.
+
+    Returns:
+        The results of every experiment.
+
+    Raises:
+        InputError: before anything is written or cleared, for what cannot be trained, or for a
+            folder that holds something else.
     """
     watch = watch or Watcher()
     stores = stores or [store_of(experiment) for experiment in experiments]
@@ -37,20 +45,22 @@ def execute(
         for store in stores:
             exits.enter_context(store.open(fresh))
             exits.callback(_summarise, store)
-        todo = []
-        planned = list(_runs(experiments, stores))
+        planned = list(_plan_work(experiments, stores))
         watch.planned([work.run for work in planned])
+        todo = []
         for work in planned:
             if work.store.rounds:
                 watch.resumed(work.run, work.store.rounds)
-            if not work.store.finished:
-                todo.append(work)
-            else:
+            if work.store.finished:
                 engine.recheck(work)
-        owners = {id(e): store for e, store in zip(experiments, stores, strict=True)}
+            else:
+                todo.append(work)
+        store_by_experiment = {
+            id(experiment): store for experiment, store in zip(experiments, stores, strict=True)
+        }
         with one_thread():
             for work in engine.train(todo, watch):
-                owners[id(work.run.experiment)].summarise()
+                store_by_experiment[id(work.run.experiment)].summarise()
                 watch.finished(work.run)
     return [store.results() for store in stores]
 
@@ -61,7 +71,11 @@ def check(
     fresh: bool = False,
     stores: Sequence[ResultStore] = (),
 ) -> None:
-    """Refuse what cannot be trained, and folders that hold something else."""
+    """Refuse what cannot be trained, and folders that hold something else.
+
+    Raises:
+        InputError: the line says what, and how to go on.
+    """
     for store in stores or [store_of(experiment) for experiment in experiments]:
         store.refuse(fresh)
     for experiment in experiments:
@@ -76,14 +90,23 @@ def store_of(experiment: Experiment) -> ResultStore:
 
 
 def share_left(experiment: Experiment, fresh: bool = False) -> float:
-    """Return the share of an experiment's rounds that are still to be trained."""
-    store, planned = store_of(experiment), experiment.recipe.train.rounds
-    runs = [store.run(run.variant, run.seed) for run in experiment.runs()]
-    done = sum(planned if run.finished else len(run.rounds) for run in runs)
-    return 1 - (0 if fresh else done) / (planned * len(runs))
+    """Return the share of an experiment's rounds that are still to be trained.
+
+    A run that diverged counts as whole: nothing of it is left to train.
+    """
+    if fresh:
+        return 1.0
+    store = store_of(experiment)
+    planned = experiment.recipe.train.rounds
+    runs = experiment.runs()
+    done = 0
+    for run in runs:
+        kept = store.run(run.variant, run.seed)
+        done += planned if kept.finished else len(kept.rounds)
+    return 1 - done / (planned * len(runs))
 
 
-def _runs(experiments: Sequence[Experiment], stores: Sequence[ResultStore]) -> Iterator[Work]:
+def _plan_work(experiments: Sequence[Experiment], stores: Sequence[ResultStore]) -> Iterator[Work]:
     for experiment, store in zip(experiments, stores, strict=True):
         for run in experiment.runs():
             yield Work(run, store.run(run.variant, run.seed))

@@ -4,67 +4,80 @@ from __future__ import annotations
 
 import reprlib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ..recipe.load import parse_stored
 from ..recipe.schema import Recipe
 from ..util.errors import InputError
+from ..util.tables import TomlTable
 
-Table = dict[str, Any]  # a recipe as TOML has it
 
-
-def changes(there: Table, recipe: Recipe, same_names: bool) -> list[str]:
+def find_changes(stored: TomlTable, recipe: Recipe, same_names: bool) -> list[str]:
     """Say in words what keeps a folder from going on with a recipe.
 
-    there: the folder's own recipe. same_names: whether runs that are there keep their names.
-    Returns nothing if the recipes are the same, or if seeds, variants or rounds come behind.
+    Args:
+        stored: the folder's own recipe.
+        recipe: the one to go on with.
+        same_names: whether the runs of the folder keep their names.
+
+    Returns:
+        A text for every difference; nothing if the recipes are the same, or if the new one only
+        adds seeds, variants or rounds.
     """
     with suppress(InputError):  # an older version's recipe: what it did not know has its default
-        there = tomllib.loads(parse_stored(there).to_toml())
-    here = tomllib.loads(recipe.to_toml())
-    for variant in (*there.get("compare", []), *here["compare"]):
+        stored = tomllib.loads(parse_stored(stored).to_toml())
+    new = tomllib.loads(recipe.to_toml())
+    for variant in (*stored.get("compare", []), *new["compare"]):
         variant.pop("tuned", None)  # a remark that changes no run
     for section in ("train", "metrics"):
-        there.setdefault(section, {})
-    if {*there["train"].get("seeds", [])} <= {*here["train"]["seeds"]}:
-        there["train"]["seeds"] = here["train"]["seeds"]
-    known = there.get("compare", [])
-    if same_names and known == here["compare"][: len(known)]:
-        there["compare"] = here["compare"]
-    if _only_goes_on(there, here):
-        there["train"]["rounds"] = here["train"]["rounds"]
-    return [_in_words(*difference) for difference in differences(there, here)]
+        stored.setdefault(section, {})
+    if {*stored["train"].get("seeds", [])} <= {*new["train"]["seeds"]}:
+        stored["train"]["seeds"] = new["train"]["seeds"]
+    variants = stored.get("compare", [])
+    if same_names and variants == new["compare"][: len(variants)]:
+        stored["compare"] = new["compare"]
+    if _only_adds_rounds(stored, new):
+        stored["train"]["rounds"] = new["train"]["rounds"]
+    return [_describe(*difference) for difference in find_differences(stored, new)]
 
 
-def _only_goes_on(there: Table, here: Table) -> bool:
-    """Say whether rounds come behind a last one that was no other than it would be among them."""
-    train, last = here["train"], there["train"].get("rounds", 0)
-    every = (train["evaluate_every"], here["metrics"]["bias_every"] or 1)
-    usual = "evaluate_samples" not in train and all(k and last % k == 0 for k in every)
-    return usual and 0 < last < train["rounds"]
+def _only_adds_rounds(stored: TomlTable, new: TomlTable) -> bool:
+    """Say whether rounds are added after a last one that was trained and tested as any other."""
+    train, last = new["train"], stored["train"].get("rounds", 0)
+    if not 0 < last < train["rounds"]:
+        return False
+    if "evaluate_samples" in train:  # the last round is tested on all samples
+        return False
+    for every in (train["evaluate_every"], new["metrics"]["bias_every"] or 1):
+        if not every or last % every:  # it was tested only because it was the last
+            return False
+    return True
 
 
-def differences(a: Any, b: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Compare two recipes: every key that differs, with both values.
+def find_differences(a: Any, b: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield every key that differs in two recipes, with both values.
 
-    >>> list(differences({"train": {"lr": 0.1}}, {"train": {"lr": 0.2}}))
+    >>> list(find_differences({"train": {"lr": 0.1}}, {"train": {"lr": 0.2}}))
     [('train.lr', 0.1, 0.2)]
     """
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for name in sorted({*a, *b}):
-            yield from differences(a.get(name), b.get(name), f"{key}.{name}" if key else name)
+            yield from find_differences(a.get(name), b.get(name), f"{key}.{name}" if key else name)
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for i, (left, right) in enumerate(zip(a, b, strict=True)):
-            yield from differences(left, right, f"{key}.{i}")
+            yield from find_differences(left, right, f"{key}.{i}")
     elif a != b:
         yield key, a, b
 
 
-def _in_words(key: str, there: Any, here: Any) -> str:
+def _describe(key: str, stored: Any, new: Any) -> str:
+    """Say in words how one key differs."""
     if key == "compare":
-        there, here = (
-            ", ".join(str(variant.get("label")) for variant in side) for side in (there, here)
-        )
-    return f"{key} is {reprlib.repr(there)} there, {reprlib.repr(here)} here"
+        stored, new = _join_labels(stored), _join_labels(new)
+    return f"{key} is {reprlib.repr(stored)} there, {reprlib.repr(new)} here"
+
+
+def _join_labels(variants: Sequence[TomlTable]) -> str:
+    return ", ".join(str(variant.get("label")) for variant in variants)

@@ -1,4 +1,4 @@
-"""From a recipe to the objects of a run: clients, model with its initial weights, methods, backend."""
+"""Make the objects of a run from a recipe: model, methods, settings, backend."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from ..backends.serial import SerialBackend
 from ..core import device as devices
 from ..core.census import Clients
 from ..core.evaluation import TestPlan
-from ..core.fast.blocks import has_batch_norm, joins
-from ..core.method import Method, check_methods, forgets_its_term, without_neutral
+from ..core.fast.block_size import has_batch_norm, joins
+from ..core.method import Method
+from ..core.method_checks import check_methods, loss_returns_nothing, without_neutral
 from ..core.model import FedModel
 from ..core.rng import torch_stream
 from ..core.samples import TrainData
@@ -28,17 +29,19 @@ from ..util.errors import InputError
 
 
 def build_setup(recipe: Recipe, variant: Variant, clients: Clients, seed: int) -> Setup:
-    """Make what stays the same during a run: methods, model with its initial weights, settings."""
-    census = clients.census
+    """Make what stays the same during a run: methods, model with its initial weights, settings.
+
+    Raises:
+        InputError: see ``assemble``.
+    """
+    census, config = clients.census, recipe.model
     with torch_stream(seed, "model"):
-        model = models.build(
-            recipe.model.name, recipe.model.options, census.shape, census.num_classes
-        )
+        model = models.build(config.name, config.options, census.shape, census.num_classes)
     return assemble(model, variant.build(), clients, recipe.train, seed)
 
 
-# Keys of [train] that a method may read, too.
-SHARED_SETTINGS = {
+# Keys of [train] that methods may read, too.
+SPEC_KEYS = {
     "local_steps",
     "batch_size",
     "optimizer",
@@ -55,12 +58,13 @@ def assemble(
 ) -> Setup:
     """Put the parts of a run together.
 
-    Raises InputError for what does not fit: methods with one another, with the clients or with the
-    model, and settings that this machine cannot serve.
+    Raises:
+        InputError: methods do not fit one another, the clients or the model, or this machine
+            cannot do what a setting asks for.
     """
     check_methods(methods)
     methods = without_neutral(methods)
-    spec = _spec(clients, train, seed)
+    spec = _make_spec(clients, train, seed)
     for method in methods:
         method.check(spec, clients.census.distinct)
     model = _rebuild(model, methods, spec).to(spec.dtype)
@@ -69,11 +73,11 @@ def assemble(
     return Setup(methods, model, replace(spec, joint=joins(model, spec)))
 
 
-def _spec(clients: Clients, train: TrainConfig, seed: int) -> Spec:
-    """Collect the facts of a run that both sides know."""
+def _make_spec(clients: Clients, train: TrainConfig, seed: int) -> Spec:
+    """Collect the facts of a run that the server and all clients know."""
     census, dtype = clients.census, getattr(torch, train.dtype)
     count = census.num_clients
-    if (train.clients_per_round or 0) > count:
+    if train.clients_per_round is not None and train.clients_per_round > count:
         raise InputError(
             f"train.clients_per_round = {train.clients_per_round}: there are only {count} clients"
         )
@@ -92,7 +96,7 @@ def _spec(clients: Clients, train: TrainConfig, seed: int) -> Spec:
         device=device,
         amp=train.amp,
         proxy=None if clients.proxy is None else clients.proxy.see(slice(None), dtype),
-        **train.model_dump(include=SHARED_SETTINGS),
+        **train.model_dump(include=SPEC_KEYS),
     )
 
 
@@ -113,18 +117,18 @@ def _rebuild(model: FedModel, methods: Sequence[Method], spec: Spec) -> FedModel
 
 
 def _warn(model: FedModel, methods: Sequence[Method]) -> None:
-    """Warn of what is allowed and is seldom meant."""
+    """Warn of what is allowed, but seldom intended."""
     for method in methods:
-        if forgets_its_term(method):
+        if loss_returns_nothing(method):
             name = type(method).__name__
-            said = f"methods: {name}.loss has no return, so it adds no term to the cross-entropy"
-            warnings.warn(said, RuntimeWarning, stacklevel=4)
+            message = f"methods: {name}.loss has no return, so it adds no term to the cross-entropy"
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
     if has_batch_norm(model):
-        said = (
+        message = (
             "the model has BatchNorm: its statistics are averaged over clients, which differ; "
             "GroupNorm is safer"
         )
-        warnings.warn(said, RuntimeWarning, stacklevel=4)
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def connect(
@@ -135,7 +139,7 @@ def connect(
     pool: WorkerPool | None = None,
     memory: ClientMemory | None = None,
 ) -> Backend:
-    """Choose who trains and tests: this process or a pool of them."""
+    """Make the backend of a run: this process, or a pool of processes."""
     if pool is None:
         return SerialBackend(setup, data, plan, block_size, memory)
     return PoolBackend(setup, data, plan, block_size, pool, memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,25 +12,30 @@ from ..core.records import Divergence, RoundRecord, RunRecord
 from ..core.server import Server
 from ..core.wire import State
 from ..util.errors import InputError
+from ..util.tables import Json
 
 
 @dataclass(frozen=True)
 class Weights:
     """What a run has made."""
 
-    common: State  # the global model
-    personal: Sequence[State] = ()  # each client's own, where a method keeps them
+    common: State  # of the global model
+    personal: Sequence[State] = ()  # of each client's own model, where a method keeps them
 
 
 class RunStore:
-    """The rounds of a run that are done, and what is known beside them."""
+    """What is kept of a run: its rounds, and its record beside them.
+
+    Args:
+        rounds: how many it has when it is finished.
+    """
 
     def __init__(self, rounds: int) -> None:
         self.planned = rounds
         self._record: RunRecord | None = RunRecord()
         self._rounds: list[RoundRecord] | None = []
         self._weights: Weights | None = None
-        self._now: tuple[Server, Backend] | None = None  # of a run that is under way
+        self._playing: tuple[Server, Backend] | None = None  # of a run that is under way
 
     @property
     def record(self) -> RunRecord:
@@ -56,68 +61,84 @@ class RunStore:
             return False
         if self.record.diverged_at is not None:
             return True
-        whole = bool(self.rounds) and self.rounds[-1].round >= self.planned
-        return whole and self._saved()
+        is_whole = bool(self.rounds) and self.rounds[-1].round >= self.planned
+        return is_whole and self._has_model()
 
-    def _saved(self) -> bool:
+    def _has_model(self) -> bool:
         return True
 
     def forget(self) -> None:
-        """Read what is kept again when next asked: another process has written it."""
+        """Drop what was read, as another process has written since; it is read again."""
 
     def note(self, **facts: Any) -> None:
-        """Add to what is known of the run.
+        """Update the record of the run.
 
-        facts: fields of RunRecord.
+        Args:
+            facts: fields of ``RunRecord``.
         """
         self._record = replace(self.record, **facts)
 
     def claim(self, content: str) -> None:
-        """Refuse to go on with other samples than the run began with."""
-        known = self.record.content
-        if known is not None and known != content:
+        """Refuse to go on with other samples than the run began with.
+
+        Args:
+            content: a hash of the samples.
+
+        Raises:
+            InputError: the run began with others.
+        """
+        before = self.record.content
+        if before is None:
+            self.note(content=content)
+        elif before != content:
             raise InputError(
-                f"{self}: began with other data (content {known} then, {content} now); put the "
+                f"{self}: began with other data (content {before} then, {content} now); put the "
                 "files back as they were, choose another folder, or --fresh to start over"
             )
-        if known is None:
-            self.note(content=content)
 
     def append(self, record: RoundRecord) -> None:
-        """Keep a round, for good, before the next begins."""
+        """Keep the record of a round before the next begins."""
         self._rounds = [*self.rounds, record]
 
     def memory(self) -> ClientMemory:
-        """Return where clients' memory goes when it is much."""
+        """Return an empty store for what clients remember."""
         return ClientMemory()
 
     def checkpoint(self, round: int, server: Server, backend: Backend) -> None:
-        """Keep the state to go on from."""
-        self._now = server, backend
+        """Keep the state of a run after a round, to go on from there."""
+        self._playing = server, backend
         backend.states.tidy()
 
     def resume(self, server: Server, backend: Backend) -> int:
-        """Go on from the state that was kept. Return the last round that is done."""
+        """Load the last checkpoint into a server and a backend.
+
+        Returns:
+            The last round that is done; 0 if there is none.
+        """
         return 0
 
     def diverge(self, at: Divergence) -> None:
-        """Write down that the run cannot go on."""
+        """Record where the run diverged; it does not go on."""
         self.note(diverged_at=at)
-        self._now = None
+        self._playing = None
 
-    def save_model(self, weights: Weights, facts: Mapping[str, Any]) -> None:
+    def save_model(self, weights: Weights, facts: Json) -> None:
         """Keep the final model.
 
-        facts: what one must know to build it again.
+        Args:
+            facts: what it takes to build the model again: its name, its options, its methods.
         """
-        self._weights, self._now = weights, None
+        self._weights, self._playing = weights, None
 
     def weights(self) -> Weights | None:
-        """Return what the last round made; None before the first."""
-        return self._weights if self._now is None else weights_of(*self._now)
+        """Return the weights after the last round; None before the first."""
+        if self._playing is None:
+            return self._weights
+        return weights_of(*self._playing)
 
 
 def weights_of(server: Server, backend: Backend) -> Weights:
-    """Return the models of the moment."""
+    """Return the weights that a server and its clients have at the moment."""
     models = server.models(backend.states)
-    return Weights(server.params, () if isinstance(models, dict) else models)
+    personal = () if isinstance(models, dict) else models
+    return Weights(server.params, personal)

@@ -6,31 +6,32 @@ Every method has the same budget: the same rounds and seeds for each of its tria
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..recipe.load import load
-from ..recipe.schema import Recipe
+from ..recipe.schema import Recipe, Variant
 from ..util.errors import InputError, RunError
 from ..util.estimate import Estimate
 from ..util.files import dump, write
+from ..util.tables import Json
 from .engines import WholeRuns
 from .folder import ResultFolder
 from .grid import (
     Grid,
     Trial,
-    as_overrides,
     check_grids,
     check_owner,
-    condition_name,
-    conditions,
+    list_conditions,
+    make_overrides,
     make_trials,
+    name_condition,
 )
 from .plan import Experiment
 from .processes import Processes
-from .results import Results, RunResult
+from .results import Results
 from .runner import check, execute
 from .watch import Watcher
 
@@ -39,7 +40,7 @@ HOLDOUT = 0.2  # of the training samples, to choose on
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison: what is not tuned, all trials, and how the best of each variant compare."""
+    """One comparison of a sweep: all trials, and how the best of each variant compare."""
 
     name: str  # "data.alpha=0.5"; "" if there is only one
     trials: Sequence[Trial]
@@ -49,12 +50,13 @@ class Case:
 
     @property
     def searched(self) -> bool:
+        """Whether some variant had several trials."""
         return len(self.trials) > len(self.best)
 
     @property
     def at_the_edge(self) -> list[str]:
-        """Say which chosen numbers are the largest or smallest of several that were tried."""
-        said = []
+        """Remarks on chosen numbers that are the largest or smallest of several that were tried."""
+        remarks = []
         for label, best in self.best.items():
             for key, value in best.values.items():
                 tried = {trial.values[key] for trial in self.trials if trial.label == label}
@@ -62,15 +64,17 @@ class Case:
                     continue
                 for end, word in ((max(tried), "largest"), (min(tried), "smallest")):
                     if value == end:
-                        said.append(
+                        remarks.append(
                             f"{label}: {key} = {value} is the {word} tried; a better one may lie "
                             "beyond"
                         )
-        return said
+        return remarks
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the case's entry of ``sweep.json``."""
-        chosen_on = f"{self.holdout:g} of the training samples, held out"
+        chosen_on = None
+        if self.searched:
+            chosen_on = f"{self.holdout:g} of the training samples, held out"
         trials = []
         for trial in self.trials:
             trials.append(
@@ -84,7 +88,7 @@ class Case:
             )
         return {
             "case": self.name,
-            "chosen_on": chosen_on if self.searched else None,
+            "chosen_on": chosen_on,
             "trials": trials,
         }
 
@@ -100,21 +104,33 @@ def sweep(
     holdout: float = HOLDOUT,
     watch: Watcher | None = None,
 ) -> list[Case]:
-    """Search, choose, and compare the chosen on the test samples; resume an earlier call.
+    """Search settings, and compare the best of each variant on the test samples.
 
-    recipe: a shipped one or a TOML file. out: the folder of all results. overrides: as of
-    ``--set``. variants: as of ``--methods``. workers: processes; None: one per core. holdout: share
-    of the training samples to choose on.
+    Args:
+        recipe: a shipped one by its name, or a TOML file.
+        grids: the values to try.
+        out: the folder of all results; called again with the same, the sweep goes on there.
+        overrides: as of ``--set``.
+        variants: as of ``--methods``.
+        workers: processes; None: one for every core.
+        fresh: start over.
+        holdout: share of the training samples that settings are chosen on.
+        watch: follows the progress.
 
-    Raises InputError, before anything is written, for what cannot be trained.
+    Returns:
+        A case for every combination of values that are not tuned.
+
+    Raises:
+        InputError: before anything is written, for what cannot be trained.
+        RunError: every trial of a search diverged.
     """
     check_grids(grids)
-    recipes = _recipes(recipe, grids, overrides, variants)
+    recipes = _make_recipes(recipe, grids, overrides, variants)
     trials = {name: make_trials(r, grids) for name, r in recipes.items()}
     searched = [name for name, r in recipes.items() if len(trials[name]) > len(r.compare)]
     searches = []
     for name in searched:
-        search = _search(recipes[name], trials[name], holdout)
+        search = _make_search(recipes[name], trials[name], holdout)
         searches.append(Experiment(search, out / "search" / name))
     _check_folder(out)
     with Processes(workers) as processes:
@@ -125,35 +141,38 @@ def sweep(
             _discard(out, next(iter(recipes.values())))
         check(searches, engine)
         for name, results in zip(searched, execute(searches, engine, watch=watch), strict=True):
-            trials[name] = [_scored(trial, results) for trial in trials[name]]
-        best = {name: _best(trials[name], searched=name in searched) for name in recipes}
+            trials[name] = [_add_score(trial, results) for trial in trials[name]]
+        best = {name: _choose_best(trials[name], name in searched) for name in recipes}
         finals = []
         for name, r in recipes.items():
-            finals.append(Experiment(_final(r, best[name], trials[name]), out / "final" / name))
+            final = _make_final(r, best[name], trials[name])
+            finals.append(Experiment(final, out / "final" / name))
         compared = execute(finals, engine, watch=watch)
     cases = []
     for (name, r), results in zip(recipes.items(), compared, strict=True):
-        used = r.data.holdout or holdout
-        cases.append(Case(name, trials[name], best[name], used, results))
+        share = r.data.holdout or holdout
+        cases.append(Case(name, trials[name], best[name], share, results))
     write(out / "sweep.json", dump([case.to_json() for case in cases]))
     return cases
 
 
-def _recipes(
+def _make_recipes(
     recipe: str, grids: Sequence[Grid], overrides: Sequence[str], variants: Sequence[str]
 ) -> dict[str, Recipe]:
     """Make a recipe of every combination of what is not tuned, by its name."""
-    combinations = conditions(grids)
+    combinations = list_conditions(grids)
     recipes = {}
     for values in combinations:
-        chosen = load(recipe, [*overrides, *as_overrides(values)], variants)
-        recipes[condition_name(values)] = chosen
+        all_overrides = [*overrides, *make_overrides(values)]
+        recipes[name_condition(values)] = load(recipe, all_overrides, variants)
     if len(recipes) < len(combinations):
         keys = " ".join(grid.key for grid in grids)
         raise InputError(
             f"--grid {keys}: two values would have the same folder, {next(iter(recipes))!r}"
         )
-    every_variant = [variant for r in recipes.values() for variant in r.compare]
+    every_variant: list[Variant] = []
+    for r in recipes.values():
+        every_variant += r.compare
     for grid in grids:
         check_owner(grid, every_variant)
     return recipes
@@ -163,8 +182,10 @@ def _check_folder(out: Path) -> None:
     """Refuse a folder that is not empty and holds no sweep."""
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a folder")
-    ours = any((out / name).is_dir() for name in ("search", "final"))
-    if out.exists() and not ours and any(not p.name.startswith(".") for p in out.iterdir()):
+    is_sweep = any((out / name).is_dir() for name in ("search", "final"))
+    if is_sweep or not out.exists():
+        return
+    if any(not file.name.startswith(".") for file in out.iterdir()):
         raise InputError(f"--out {out}: is not empty and holds no sweep; choose another folder")
 
 
@@ -179,17 +200,19 @@ def _discard(out: Path, recipe: Recipe) -> None:
 
 
 def _remove_empty(folder: Path, top: Path) -> None:
-    """Remove a folder and those above it, up to one of ours, that hold nothing any more."""
+    """Remove a folder and those above it, up to ``top``, that are empty."""
     for empty in (folder, *folder.parents):
-        if not empty.is_relative_to(top) or {p.name for p in empty.iterdir()} - {".lock"}:
+        if not empty.is_relative_to(top):
+            return
+        if any(file.name != ".lock" for file in empty.iterdir()):
             return
         (empty / ".lock").unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
             empty.rmdir()
 
 
-def _search(recipe: Recipe, trials: Sequence[Trial], holdout: float) -> Recipe:
-    """Compare all trials on samples that are held out of the training samples."""
+def _make_search(recipe: Recipe, trials: Sequence[Trial], holdout: float) -> Recipe:
+    """Make the recipe that compares all trials on held-out training samples."""
     labels = [trial.variant.label for trial in trials]
     if len(set(labels)) < len(labels):
         raise InputError(
@@ -197,21 +220,20 @@ def _search(recipe: Recipe, trials: Sequence[Trial], holdout: float) -> Recipe:
             f"{', '.join(labels)}"
         )
     data = recipe.data.model_copy(update={"holdout": recipe.data.holdout or holdout})
-    return recipe.model_copy(update={"data": data, "compare": [t.variant for t in trials]})
+    compare = [trial.variant for trial in trials]
+    return recipe.model_copy(update={"data": data, "compare": compare})
 
 
-def _scored(trial: Trial, results: Results) -> Trial:
-    return replace(trial, score=_score(results.of(trial.variant.label)))
-
-
-def _score(runs: Sequence[RunResult]) -> Estimate | None:
+def _add_score(trial: Trial, results: Results) -> Trial:
+    """Return a trial with its score; one that diverged on some seed has none."""
+    runs = results.of(trial.variant.label)
     if any(run.diverged for run in runs):
-        return None
-    return Estimate.of(run.accuracy.top5 for run in runs)
+        return replace(trial, score=None)
+    return replace(trial, score=Estimate.of(run.accuracy.top5 for run in runs))
 
 
-def _best(trials: Sequence[Trial], searched: bool) -> dict[str, Trial]:
-    """Choose the highest mean of every variant; of equals the first."""
+def _choose_best(trials: Sequence[Trial], searched: bool) -> dict[str, Trial]:
+    """Choose the trial with the highest mean for every variant; the first of equal ones."""
     if not searched:
         return {trial.label: trial for trial in trials}
     best: dict[str, Trial] = {}
@@ -230,19 +252,19 @@ def _best(trials: Sequence[Trial], searched: bool) -> dict[str, Trial]:
     return best
 
 
-def _final(recipe: Recipe, best: Mapping[str, Trial], trials: Sequence[Trial]) -> Recipe:
-    """Compare the chosen on the test samples.
+def _make_final(recipe: Recipe, best: Mapping[str, Trial], trials: Sequence[Trial]) -> Recipe:
+    """Make the recipe that compares the best trials on the test samples.
 
-    Where some variants were searched, one that was not is marked so.
+    Where some variants were searched, it says of each whether it was.
     """
-    counts = {label: sum(trial.label == label for trial in trials) for label in best}
-    some_searched = max(counts.values()) > 1
-    chosen = []
+    counts = Counter(trial.label for trial in trials)
+    some_searched = max(counts[label] for label in best) > 1
+    compare = []
     for label, trial in best.items():
         tuned = counts[label] > 1 if some_searched else None
-        chosen.append(trial.variant.model_copy(update={"label": label, "tuned": tuned}))
+        compare.append(trial.variant.model_copy(update={"label": label, "tuned": tuned}))
     data = recipe.data.model_copy(update={"holdout": 0.0})
-    return recipe.model_copy(update={"data": data, "compare": chosen})
+    return recipe.model_copy(update={"data": data, "compare": compare})
 
 
 def _is_number(value: object) -> bool:

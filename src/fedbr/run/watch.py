@@ -1,4 +1,4 @@
-"""Whoever wants to know how runs go on: progress bars, loggers, a function of the user's."""
+"""Watchers follow the progress of runs: progress bars, loggers, a function of the user's."""
 
 from __future__ import annotations
 
@@ -12,26 +12,33 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Is told what happens; does nothing with it. What a watcher raises ends the training."""
+    """Follows the progress of runs; every method does nothing until a subclass defines it.
+
+    An exception in a watcher ends the training.
+
+    >>> class Printer(Watcher):
+    ...     def round_done(self, run, record):
+    ...         print(run.title, record.round, record.accuracy)
+    """
 
     def planned(self, runs: Sequence[PlannedRun]) -> None:
-        """All runs are known, before the first begins."""
+        """Take all runs, before the first begins."""
 
     def resumed(self, run: PlannedRun, rounds: Sequence[RoundRecord]) -> None:
-        """These rounds of a run were done by an earlier call."""
+        """Take the rounds of a run that an earlier call has trained."""
 
     def started(self, run: PlannedRun) -> None:
-        """A run begins, or goes on."""
+        """Take a run that begins, or goes on."""
 
     def round_done(self, run: PlannedRun, record: RoundRecord) -> None:
-        """A round is done, and on disk."""
+        """Take the record of a round that is done, and on disk."""
 
     def finished(self, run: PlannedRun) -> None:
-        """A run has come to its end."""
+        """Take a run that is finished."""
 
 
 class Watchers(Watcher):
-    """Tells several watchers."""
+    """Passes everything on to several watchers."""
 
     def __init__(self, *watchers: Watcher) -> None:
         self.watchers = watchers

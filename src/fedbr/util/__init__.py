@@ -1,3 +1,4 @@
-"""What any room may use and what knows nothing of learning: errors, files, imports, validation,
-processes.
+"""What any package may use: errors, files, imports, validation, processes, estimates.
+
+Nothing here knows of learning.
 """

@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its spread, and how many seeds it rests on."""
+    """A mean over seeds, its spread, and the number of seeds."""
 
     mean: float
     spread: float | None  # sample standard deviation; None: one seed has none
@@ -33,27 +33,31 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Estimate | None:
-        """Estimate from the values that are known; None if there is none.
+        """Estimate from values; missing ones are left out. None if all are missing.
 
         >>> Estimate.of([1.0, 3.0, None])
         Estimate(mean=2.0, spread=1.4142135623730951, count=2)
         """
-        known = [value for value in values if _is_known(value)]
-        if not known:
+        finite = [value for value in values if _is_finite(value)]
+        if not finite:
             return None
-        spread = statistics.stdev(known) if len(known) > 1 else None
-        return cls(statistics.fmean(known), spread, len(known))
+        spread = statistics.stdev(finite) if len(finite) > 1 else None
+        return cls(statistics.fmean(finite), spread, len(finite))
 
     def show(self, digits: int = 1, factor: float = 1.0) -> str:
-        """Write the mean, and the spread if there is one.
+        """Format the mean, and the spread if there is one.
+
+        Args:
+            digits: behind the point.
+            factor: by which both are multiplied.
 
         >>> Estimate(0.5, 0.125, 3).show(factor=100)
         '50.0 ± 12.5'
         """
-        text = rounded(self.mean * factor, digits)
+        text = format_rounded(self.mean * factor, digits)
         if self.spread is None:
             return text
-        return f"{text} ± {rounded(self.spread * factor, digits)}"
+        return f"{text} ± {format_rounded(self.spread * factor, digits)}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,14 @@ class Difference:
         *,
         higher_is_better: bool = True,
     ) -> Difference | None:
-        """Compare two variants over the seeds that both have; None if there is no such seed.
+        """Compare two variants over the seeds that both have.
+
+        Args:
+            first: the values of one variant, by seed.
+            second: those of the other.
+
+        Returns:
+            None if there is no seed that both have.
 
         >>> Difference.of({0: 3.0, 1: 4.0}, {0: 1.0, 1: 1.0}).mean
         2.5
@@ -85,7 +96,7 @@ class Difference:
         gains = {}
         for seed in sorted(first.keys() & second.keys()):
             one, other = first[seed], second[seed]
-            if _is_known(one) and _is_known(other):
+            if _is_finite(one) and _is_finite(other):
                 gains[seed] = one - other
         if not gains:
             return None
@@ -115,10 +126,15 @@ class Difference:
         low, high = self.interval
         if low <= 0 <= high:
             return Verdict.UNDECIDED
-        return Verdict.AHEAD if (low > 0) == self.higher_is_better else Verdict.BEHIND
+        is_ahead = (low > 0) == self.higher_is_better
+        return Verdict.AHEAD if is_ahead else Verdict.BEHIND
 
     def digits(self, least: int = 1) -> int:
-        """Return how many digits must be shown so that no bound looks like 0 that is none."""
+        """Return how many digits to show so that only a bound that is 0 looks like 0.
+
+        >>> Difference.of({0: 1.0, 1: 1.1}, {0: 0.0, 1: 0.24}).digits()
+        2
+        """
         bounds = [bound for bound in self.interval or () if bound]
         for digits in range(least, least + 6):
             if all(round(bound, digits) for bound in bounds):
@@ -126,46 +142,50 @@ class Difference:
         return least
 
     def show_mean(self, least: int = 1) -> str:
-        """Write the mean with its sign.
+        """Format the mean with its sign.
 
         >>> Difference.of({0: 1.0}, {0: 3.5}).show_mean()
         '−2.5'
         """
-        return signed(self.mean, self.digits(least), plus=True)
+        return format_signed(self.mean, self.digits(least), plus=True)
 
     def show_interval(self, least: int = 1) -> str:
-        """Write the interval; a dash if there is none.
+        """Format the interval; a dash if there is none.
 
         >>> Difference.of({0: 2.0, 1: 2.2}, {0: 1.0, 1: 1.0}).show_interval()
         '[−0.2, 2.4]'
         """
         if self.interval is None:
             return "-"
-        low, high = (signed(bound, self.digits(least)) for bound in self.interval)
+        low, high = (format_signed(bound, self.digits(least)) for bound in self.interval)
         return f"[{low}, {high}]"
 
 
-def signed(value: float, digits: int, plus: bool = False) -> str:
-    """Write a number with a true minus sign; a zero has no sign.
+def format_signed(value: float, digits: int, plus: bool = False) -> str:
+    """Format a number with a typographic minus sign; a zero has no sign.
 
-    >>> signed(-0.01, 1), signed(2, 1, plus=True)
+    >>> format_signed(-0.01, 1), format_signed(2, 1, plus=True)
     ('0.0', '+2.0')
     """
     value = round(value, digits) + 0.0
-    sign = MINUS if value < 0 else "+" if plus and value > 0 else ""
+    sign = ""
+    if value < 0:
+        sign = MINUS
+    elif plus and value > 0:
+        sign = "+"
     return f"{sign}{abs(value):.{digits}f}"
 
 
-def rounded(value: float, digits: int) -> str:
-    """Write a number; a half of a whole one goes up, so that 11.5 and 12.5 stay one apart.
+def format_rounded(value: float, digits: int) -> str:
+    """Format a number; without digits a half is rounded up, so that 11.5 and 12.5 differ by one.
 
-    >>> rounded(11.5, 0), rounded(12.5, 0)
+    >>> format_rounded(11.5, 0), format_rounded(12.5, 0)
     ('12', '13')
     """
     return f"{value:.{digits}f}" if digits else str(math.floor(value + 0.5))
 
 
-def _is_known(value: float | None) -> TypeGuard[float]:
+def _is_finite(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 

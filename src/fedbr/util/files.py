@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Read and write files; what is written is whole or not there."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Any
 from safetensors import SafetensorError
 
 from .errors import InputError, RunError
+from .tables import Json, TomlTable
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write a file so that a kill at any moment leaves the old one or the new one."""
+    """Write a file; a kill at any moment leaves the old content or the new one."""
     temporary = path.with_name(f".{path.name}.new")
     with temporary.open("wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -27,45 +28,73 @@ def write(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def reading(path: Path, what: str = "") -> Iterator[None]:
-    """Say in one line that a file of a result folder is gone or damaged."""
+    """Turn any error in reading a file of a result folder into one line.
+
+    Args:
+        path: the file.
+        what: what the file holds, such as "which holds the memory of client 3".
+
+    Raises:
+        RunError: the file is not there, or damaged.
+    """
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        reason = (
-            "it is not there"
-            if isinstance(error, FileNotFoundError)
-            else " ".join(str(error).split())
-        )
+        reason = " ".join(str(error).split())
+        if isinstance(error, FileNotFoundError):
+            reason = "it is not there"
+        description = f", {what}" if what else ""
         raise RunError(
-            f"{path}: cannot be read{what and f', {what}'} ({reason}); put it back as it was, or "
-            "--fresh to start over"
+            f"{path}: cannot be read{description} ({reason}); put it back as it was, or --fresh to "
+            "start over"
         ) from error
 
 
 def dump(value: Any) -> str:
-    """Write JSON for people and programs alike."""
+    """Write a value as indented JSON.
+
+    >>> print(dump({"rounds": 5}), end="")
+    {
+     "rounds": 5
+    }
+    """
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def read_json(path: Path, missing: dict[str, Any]) -> dict[str, Any]:
-    """Read a table of a result folder.
+def read_json(path: Path, missing: Json) -> Json:
+    """Read a JSON file of a result folder.
 
-    missing: what to return where there is no file. Raises RunError for one that is damaged.
+    Args:
+        missing: what to return if there is no file.
+
+    Raises:
+        RunError: the file is damaged.
     """
     if not path.exists():
         return missing
     with reading(path):
-        values: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        values: Json = json.loads(path.read_text("utf-8"))
         return values
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; InputError if it is none."""
+def read_toml(path: Path) -> TomlTable:
+    """Read a TOML file.
+
+    Raises:
+        InputError: the file is not TOML.
+    """
     return parse_toml(path.read_bytes(), path)
 
 
-def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
-    """Parse the content of a TOML file; InputError, which names the path, if it is none."""
+def parse_toml(content: bytes, path: Path) -> TomlTable:
+    """Parse the content of a TOML file.
+
+    Args:
+        path: the file, which errors name.
+
+    Raises:
+        InputError: the content is not TOML.
+    """
     try:
         return tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

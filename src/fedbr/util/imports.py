@@ -1,4 +1,4 @@
-"""Imports that a user decides on: packages of an extra, and the user's own code by name."""
+"""Imports that depend on the user: packages of an extra, and the user's own code by name."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from typing import Any
 from .errors import InputError
 
 
-def require(*packages: str, extra: str, wanted_by: str) -> None:
+def require(*packages: str, extra: str, needed_by: str) -> None:
     """Check that packages of an extra can be imported, before work is done that needs them.
 
-    ``extra`` is the name in ``pip install 'fedbr[extra]'``, ``wanted_by`` the command, option or
-    key that cannot do without.
+    Args:
+        packages: their import names.
+        extra: the name in ``pip install 'fedbr[extra]'``.
+        needed_by: the command, option or key that needs them.
 
-    Raises InputError for the first package that is missing.
+    Raises:
+        InputError: for the first package that is missing.
 
-    >>> require("torch", extra="report", wanted_by="fedbr report")
-    >>> require("nothing", extra="wandb", wanted_by="--log wandb")
+    >>> require("torch", extra="report", needed_by="fedbr report")
+    >>> require("nothing", extra="wandb", needed_by="--log wandb")
     Traceback (most recent call last):
         ...
     fedbr.util.errors.InputError: --log wandb: nothing is not installed; pip install 'fedbr[wandb]'
@@ -36,16 +39,20 @@ def require(*packages: str, extra: str, wanted_by: str) -> None:
             if error.name != package:  # it is, but something that it needs is not
                 problem = f"cannot be imported ({' '.join(str(error).split())})"
             raise InputError(
-                f"{wanted_by}: {package} {problem}; pip install 'fedbr[{extra}]'"
+                f"{needed_by}: {package} {problem}; pip install 'fedbr[{extra}]'"
             ) from error
 
 
 def import_object(name: str, where: str) -> Any:
     """Import a model's factory or a method that a recipe names as "package.module:name".
 
-    The module may lie in the current folder. ``where`` is the key that names it.
+    The module may be in the current folder.
 
-    Raises InputError if it cannot be imported, whatever the module does, or has no such name.
+    Args:
+        where: the key that has the name.
+
+    Raises:
+        InputError: the module cannot be imported, whatever it does, or has no such name.
 
     >>> import_object("fractions:Fraction", "model.name")
     <class 'fractions.Fraction'>
@@ -57,10 +64,11 @@ def import_object(name: str, where: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # whatever the module does while it is imported
-        kind = "" if isinstance(error, ImportError | ValueError) else f"{type(error).__name__}: "
-        words = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
+        if not isinstance(error, ImportError | ValueError):
+            reason = f"{type(error).__name__}: {reason}"
         raise InputError(
-            f"{where} = {name!r}: cannot import it ({kind}{words}); looked in {here} too"
+            f"{where} = {name!r}: cannot import it ({reason}); looked in {here} too"
         ) from error
     if not hasattr(module, attribute):
         close = difflib.get_close_matches(attribute, vars(module), n=1)

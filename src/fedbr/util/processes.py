@@ -1,4 +1,4 @@
-"""How a process computes that trains or tests models: threads, memory, cores."""
+"""Settings of a process that trains or tests models: threads, memory, cores, its end."""
 
 from __future__ import annotations
 
@@ -36,15 +36,12 @@ def keep_memory() -> None:
     Otherwise it returns blocks of megabytes to the system and gets them back page by page, each
     page cleared: up to a third of a step.
     """
-    _tune(
-        {M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 256 << 20}
-    )  # the first is the largest that glibc accepts
+    largest = 32 << 20  # that glibc accepts for M_MMAP_THRESHOLD
+    _tune({M_MMAP_THRESHOLD: largest, M_TRIM_THRESHOLD: 256 << 20})
 
 
 def share_memory_of_threads() -> None:
-    """Let threads that take turns have one store of free memory, for what all of them need between
-    their turns.
-    """
+    """Let threads that take turns use the same free memory."""
     _tune({M_ARENA_MAX: 1, M_TRIM_THRESHOLD: 1 << 30})
 
 
@@ -62,33 +59,34 @@ def _tune(settings: dict[int, int]) -> None:
 
 
 def end_with_parent() -> None:
-    """Wait for the parent's end, however it ends, and end this process too; call it in a thread."""
+    """Wait until the parent ends, however it ends, and end this process; call it in a thread."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])
-    else:  # it was not started by multiprocessing
-        began_under = os.getppid()
-        while os.getppid() == began_under:
+    else:  # this process was not started by multiprocessing
+        parent_id = os.getppid()
+        while os.getppid() == parent_id:
             time.sleep(1)
-    os._exit(1)  # nothing is here that is not on disk too
+    os._exit(1)  # all that matters is on disk
 
 
-def ending_with_us() -> Callable[[], None] | None:
-    """Return what a program that is not ours does first to end with this process; Linux knows how.
+def make_child_setup() -> Callable[[], None] | None:
+    """Make the ``preexec_fn`` for ``subprocess.Popen`` that ends a child with this process.
 
-    It is the ``preexec_fn`` of ``subprocess.Popen``. None: this system has no such thing.
+    Returns:
+        None on other systems than Linux, which cannot do so.
     """
     if sys.platform != "linux":
         return None
     # Both are looked up here: little is safe between fork and exec.
-    us, prctl = os.getpid(), ctypes.CDLL(None).prctl
+    parent_id, prctl = os.getpid(), ctypes.CDLL(None).prctl
 
-    def begin() -> None:
+    def set_up() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != us:  # killed before that
+        if os.getppid() != parent_id:  # the parent was killed before that
             os._exit(1)
 
-    return begin
+    return set_up
 
 
 def usable_cores() -> int:

@@ -1,6 +1,4 @@
-"""Turn what pydantic complains about into one line that names the key, the value and what is
-allowed.
-"""
+"""Validation with errors of one line, which names the key, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -16,10 +14,31 @@ from .errors import InputError, unknown
 T = TypeVar("T", bound=BaseModel)
 
 
-def validated(
-    cls: type[T], values: Mapping[str, Any], where: str, context: Mapping[str, object] | None = None
+def validate(
+    cls: type[T],
+    values: Mapping[str, object],
+    where: str,
+    context: Mapping[str, object] | None = None,
 ) -> T:
-    """Validate, and complain in one line; ``context`` is what validators may ask for."""
+    """Validate values with a pydantic model.
+
+    Args:
+        cls: the model.
+        values: its fields by name.
+        where: the section of the values, as errors name it.
+        context: facts for the validators of the model.
+
+    Raises:
+        InputError: the line names the first key that is wrong.
+
+    >>> from pydantic import Field
+    >>> class Train(BaseModel):
+    ...     rounds: int = Field(40, ge=1)
+    >>> validate(Train, {"rounds": 0}, "train")
+    Traceback (most recent call last):
+        ...
+    fedbr.util.errors.InputError: train.rounds = 0: input should be greater than or equal to 1
+    """
     try:
         return cls.model_validate(dict(values), context=context)
     except ValidationError as error:
@@ -27,25 +46,27 @@ def validated(
 
 
 def explain(cls: type[BaseModel], error: ValidationError, where: str) -> InputError:
-    """Turn the first complaint (unknown keys first) into one line."""
+    """Turn the first error of pydantic (unknown keys first) into one line."""
     first: Any = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
         return cause
     path = [str(part) for part in first["loc"]]
-    extra = first["type"] == "extra_forbidden"
-    if not extra:  # leave out pydantic's own words for the members of a union
+    is_unknown_key = first["type"] == "extra_forbidden"
+    if not is_unknown_key:  # leave out pydantic's own names for the members of a union
         path = [part for part in path if not re.search(r"[-\[]|^(int|float|str)$", part)]
     key = ".".join([where, *path] if where else path)
-    shown = "" if first["type"] == "missing" else f" = {reprlib.repr(first['input'])}"
-    if extra:
-        hint = str(unknown("", path[-1], _fields(cls, path[:-1]))).split("; ", 1)[1]
-        return InputError(f"{key}{shown}: unknown key; {hint}")
-    return InputError(f"{key}{shown}: {first['msg'][:1].lower()}{first['msg'][1:]}")
+    value = "" if first["type"] == "missing" else f" = {reprlib.repr(first['input'])}"
+    if is_unknown_key:
+        allowed = _list_fields(cls, path[:-1])
+        hint = str(unknown("", path[-1], allowed)).split("; ", 1)[1]
+        return InputError(f"{key}{value}: unknown key; {hint}")
+    message = first["msg"]
+    return InputError(f"{key}{value}: {message[:1].lower()}{message[1:]}")
 
 
-def _fields(cls: type[BaseModel], path: Iterable[str]) -> list[str]:
-    """Name the keys that are allowed at a place of the recipe."""
+def _list_fields(cls: type[BaseModel], path: Iterable[str]) -> list[str]:
+    """List the keys that are allowed at a place of the recipe."""
     for part in path:
         if part in cls.model_fields:
             inner = cls.model_fields[part].annotation

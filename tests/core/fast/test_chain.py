@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import fedbr
 from fedbr.core.fast import Block
 from fedbr.core.fast.chain import Chain
-from fedbr.core.fast.selfcheck import obstacle
+from fedbr.core.fast.selfcheck import find_obstacle
 from fedbr.core.method import Batch, ClientContext, soft_cross_entropy
 from fedbr.core.model import FedModel, Output
 
@@ -81,10 +81,10 @@ def test_output_and_gradient_are_those_of_client_after_client(
         wanted = torch.autograd.grad(
             loss(expected), weights, torch.full((3,), -0.3), retain_graph=True
         )
-        found = torch.autograd.grad(
+        result = torch.autograd.grad(
             loss(logits), weights, torch.full((3,), -0.3), retain_graph=True
         )
-        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(result, wanted)
         grads, _ = local._derive(loss(local(x).logits), "model", -0.3)
         assert grads == [None] * len(weights)  # the chains have it all
         written = local.gradient(loss(local(x).logits)).tensors()
@@ -243,7 +243,7 @@ def test_a_layer_behind_may_work_in_place(layer: nn.Module) -> None:
     model = FedModel(
         nn.Sequential(nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, 5), layer), 5, 4
     ).double()
-    assert obstacle(model.encoder, torch.randn(4, 12, dtype=torch.float64)) is None
+    assert find_obstacle(model.encoder, torch.randn(4, 12, dtype=torch.float64)) is None
 
 
 def test_tokens_pass_as_samples_do() -> None:

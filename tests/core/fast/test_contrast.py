@@ -26,12 +26,12 @@ def test_value_and_gradient_are_those_of_the_formula(
     shape: tuple[int, ...], scales: tuple[float, float]
 ) -> None:
     v = vectors(*shape)
-    found, expected = contrast(*v, *scales), plain(*v, *scales)
-    assert torch.allclose(found, expected, rtol=1e-12)
-    weights = torch.linspace(0.5, 2, found.numel(), dtype=torch.float64).view_as(
-        found
+    result, expected = contrast(*v, *scales), plain(*v, *scales)
+    assert torch.allclose(result, expected, rtol=1e-12)
+    weights = torch.linspace(0.5, 2, result.numel(), dtype=torch.float64).view_as(
+        result
     )  # not one gradient for all
-    grads = [torch.autograd.grad((out * weights).sum(), v) for out in (found, expected)]
+    grads = [torch.autograd.grad((out * weights).sum(), v) for out in (result, expected)]
     for ours, theirs in zip(*grads, strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
@@ -56,9 +56,9 @@ def test_no_vector_is_too_short() -> None:
         near[1] *= 3e-9
     value = contrast(a, far, near, 2.0, 2.0)
     assert value[0].item() == pytest.approx(torch.log(torch.tensor(2.0)).item())
-    found = torch.autograd.grad(value.sum(), [a, far, near])
+    result = torch.autograd.grad(value.sum(), [a, far, near])
     expected = torch.autograd.grad(_as_autograd_sees_it(a, far, near).sum(), [a, far, near])
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(result, expected, strict=True):
         assert ours.isfinite().all()
         assert torch.allclose(ours, theirs)
 

@@ -41,8 +41,8 @@ def test_products_are_those_of_torch(shape: tuple[int, ...], a: str, b: str) -> 
     before = left.clone(), right.clone()
     with torch.inference_mode():
         torch.testing.assert_close(matmul.multiply(left, right).double(), wanted, **close)
-        found = matmul.multiply(left, right, plus)
-        torch.testing.assert_close(found.double(), wanted + plus, **close)
+        result = matmul.multiply(left, right, plus)
+        torch.testing.assert_close(result.double(), wanted + plus, **close)
         start = torch.randn(clients, n, m)
         total = start.clone()
         matmul.add_product(total, left, right)
@@ -75,10 +75,19 @@ def test_bits_do_not_depend_on_workers() -> None:
     x, y = torch.rand(120, 784), torch.arange(120) % 10
     federation = fedbr.Federation.from_arrays(x, y, x[:20], y[:20], clients=4, partition="iid")
     runs = [
-        fedbr.train(federation, "mlp", [fedbr.FedBR()], rounds=2, local_steps=3, batch_size=64,
-                    clients_at_once=2, workers=workers, evaluate_every=0)
+        fedbr.train(
+            federation,
+            "mlp",
+            [fedbr.FedBR()],
+            rounds=2,
+            local_steps=3,
+            batch_size=64,
+            clients_at_once=2,
+            workers=workers,
+            evaluate_every=0,
+        )
         for workers in (1, 2)
-    ]  # fmt: skip
+    ]
     assert runs[0].loss == runs[1].loss
     weights = [list(run.model.state_dict().values()) for run in runs]
     assert all(map(torch.equal, *weights))

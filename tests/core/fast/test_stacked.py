@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedbr.core.fast.selfcheck import obstacle
+from fedbr.core.fast.selfcheck import find_obstacle
 from fedbr.core.fast.stacked import Residual, plan, run
 
 
@@ -37,30 +37,59 @@ ARCHITECTURES = {
     "linear on sequences": (nn.Sequential(nn.Linear(5, 4), nn.Flatten(), nn.Linear(12, 2)), (3, 5)),
     "convolutions": (
         nn.Sequential(
-            nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.GroupNorm(4, 8), nn.Conv2d(8, 8, 3, padding="same", groups=2),
-            nn.MaxPool2d(2), nn.Conv2d(8, 6, 1, bias=False), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 2),
+            nn.Conv2d(3, 8, 3, 2, 1),
+            nn.ReLU(),
+            nn.GroupNorm(4, 8),
+            nn.Conv2d(8, 8, 3, padding="same", groups=2),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 6, 1, bias=False),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(6, 2),
         ),
         IMAGES,
     ),
-    "reflecting": (nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), nn.AvgPool2d(2)), IMAGES),
-    "group norm without weights": (nn.Sequential(nn.GroupNorm(3, 3, affine=False), nn.Flatten()), IMAGES),
+    "reflecting": (
+        nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), nn.AvgPool2d(2)),
+        IMAGES,
+    ),
+    "group norm without weights": (
+        nn.Sequential(nn.GroupNorm(3, 3, affine=False), nn.Flatten()),
+        IMAGES,
+    ),
     "group norm on vectors": (nn.Sequential(nn.Linear(5, 8), nn.GroupNorm(2, 8)), (5,)),
     "layer norm": (nn.Sequential(nn.Linear(5, 5), nn.LayerNorm(5), Block()), (5,)),
-    "nested": (nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3)), nn.Sequential(nn.Flatten(), nn.Linear(64, 2))), IMAGES),
+    "nested": (
+        nn.Sequential(
+            nn.Sequential(nn.Conv2d(3, 4, 3)), nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+        ),
+        IMAGES,
+    ),
     "odd flatten": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(2), nn.Linear(16, 2)), IMAGES),
     "residual": (
         nn.Sequential(
-            Residual(nn.Conv2d(3, 3, 3, padding=1)), nn.ReLU(),
-            Residual(nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)), nn.Conv2d(3, 4, 3, bias=False)),
-            nn.Flatten(), Residual(nn.Linear(64, 2), nn.Sequential(nn.Linear(64, 2), nn.Tanh())),
+            Residual(nn.Conv2d(3, 3, 3, padding=1)),
+            nn.ReLU(),
+            Residual(
+                nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)),
+                nn.Conv2d(3, 4, 3, bias=False),
+            ),
+            nn.Flatten(),
+            Residual(nn.Linear(64, 2), nn.Sequential(nn.Linear(64, 2), nn.Tanh())),
         ),
         IMAGES,
     ),
     "residual, only the body on images": (Residual(nn.Conv2d(3, 3, 1), nn.Softmax(2)), IMAGES),
     "residual, only the shortcut on images": (Residual(nn.Softmax(2), nn.Conv2d(3, 3, 1)), IMAGES),
-    "residual in residual": (nn.Sequential(nn.Linear(5, 5), Residual(nn.Sequential(Residual(Block())))), (5,)),
-    "residual with its own forward": (nn.Sequential(Half(nn.Conv2d(3, 3, 1)), nn.AvgPool2d(2)), IMAGES),
-}  # fmt: skip
+    "residual in residual": (
+        nn.Sequential(nn.Linear(5, 5), Residual(nn.Sequential(Residual(Block())))),
+        (5,),
+    ),
+    "residual with its own forward": (
+        nn.Sequential(Half(nn.Conv2d(3, 3, 1)), nn.AvgPool2d(2)),
+        IMAGES,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -93,7 +122,7 @@ def test_together_is_as_alone(name: str, clients: int) -> None:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_no_obstacle_where_there_is_none(name: str) -> None:
     module, shape = ARCHITECTURES[name]
-    assert obstacle(module.float(), torch.randn(3, *shape)) is None
+    assert find_obstacle(module.float(), torch.randn(3, *shape)) is None
 
 
 class Branch(nn.Module):
@@ -114,7 +143,7 @@ class Branch(nn.Module):
     ],
 )
 def test_obstacles_are_seen(module: nn.Module) -> None:
-    reason = obstacle(module.train(), torch.randn(3, 5))
+    reason = find_obstacle(module.train(), torch.randn(3, 5))
     assert reason
     assert "\n" not in reason
 
@@ -176,8 +205,8 @@ def test_one_client_runs_the_module_at_its_own_weights(name: str) -> None:
     trained = [stacked[k].requires_grad_() for k, _ in module.named_parameters()]
     out = run(plan(module, stacked, "", 1), x[None])[0]
     assert torch.equal(out, expected)
-    found = torch.autograd.grad(out.square().sum(), trained)
-    assert all(torch.equal(a[0], b) for a, b in zip(found, wanted, strict=True))
+    result = torch.autograd.grad(out.square().sum(), trained)
+    assert all(torch.equal(a[0], b) for a, b in zip(result, wanted, strict=True))
     for key, buffer in twin.named_buffers():  # what it remembers, it remembers for this client
         assert torch.equal(stacked[key][0], buffer)
     for key, tensor in (*module.named_parameters(), *module.named_buffers()):

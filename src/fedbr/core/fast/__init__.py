@@ -1,7 +1,6 @@
-"""Clients as one tensor program: what makes the local step fast, behind one door.
+"""Clients as one tensor program: what makes the local step fast.
 
-The door is ``Block``: the models of several clients. No method is known here, and what lies behind
-the door is named nowhere else in the core.
+The local step uses ``Block`` only, the models of several clients. Nothing here knows a method.
 """
 
 from .block import Block, Outputs

@@ -1,4 +1,4 @@
-"""The models of a block of clients: every weight has a leading client axis, one call runs all."""
+"""The models of a block of clients, as the local step and methods use them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,13 @@ class Outputs:
 class Block:
     """The models of C clients: every weight has a leading client axis, one call runs all.
 
-    weights: where all of them start, without a client axis. size: C. sample_dims: how many
-    dimensions a sample has. joint: run batch and probes in one call. amp: compute in mixed
-    precision.
+    Args:
+        model: the architecture.
+        weights: where all clients start, without a client axis.
+        size: C.
+        sample_dims: how many dimensions a sample has.
+        joint: whether batch and probes run in one call.
+        amp: whether to compute in mixed precision.
     """
 
     def __init__(
@@ -46,21 +50,22 @@ class Block:
         amp: bool = False,
     ) -> None:
         self.module, self.start = model.train(), weights
-        self.size, self.sample_dims, self.joint, self.amp = size, sample_dims, joint, amp
-        self.weights = {k: v.expand(size, *v.shape).clone() for k, v in weights.items()}
+        self.size, self.sample_dims = size, sample_dims
+        self.joint, self.amp = joint, amp
+        self.weights = {
+            key: value.expand(size, *value.shape).clone() for key, value in weights.items()
+        }
         self.groups: dict[str, State] = {"model": {}}  # each extra module is a group of its own
         for key, p in model.named_parameters():
-            group = key.split(".")[1] if key.startswith("extras.") else "model"
             if p.requires_grad:
-                self.groups.setdefault(group, {})[key] = self.weights[key].requires_grad_()
-        paths = ["encoder", "classifier", *(f"extras.{name}" for name in model.extras)]
-        self.plans = {path: self._plan(path, self.weights) for path in paths}
-        self.chains = [  # each with its group
-            (path[len("extras.") :] if path.startswith("extras.") else "model", layer)
-            for path, plan in self.plans.items()
-            for layer, _ in plan
-            if isinstance(layer, Chain)
-        ]
+                self.groups.setdefault(_group(key), {})[key] = self.weights[key].requires_grad_()
+        self.plans: dict[str, stacked.Plan] = {}
+        self.chains: list[tuple[str, Chain]] = []  # each with its group
+        for path in ("encoder", "classifier", *(f"extras.{name}" for name in model.extras)):
+            self.plans[path] = self._plan(path, self.weights)
+            for layer, _ in self.plans[path]:
+                if isinstance(layer, Chain):
+                    self.chains.append((_group(path), layer))
         self._whole = None if amp else self.as_chain()
         self._trace: Trace | None = None  # of the last cross-entropy that the whole chain made
 
@@ -77,8 +82,11 @@ class Block:
     def forward(self, x: Tensor, *probes: Tensor, looked_at: bool = True) -> Outputs:
         """Run a batch, [C, B, ...], and what methods probe.
 
-        looked_at: whether anybody but the cross-entropy needs the outputs; if not, nothing may be
-        computed yet.
+        Args:
+            x: the batch.
+            probes: further samples, with or without the client axis.
+            looked_at: whether anything but the cross-entropy needs the outputs; if not, nothing may
+                be computed yet.
         """
         if self._whole is not None and not looked_at:
             return Outputs(x, None)
@@ -129,23 +137,10 @@ class Block:
         axis); so may x.
         """
         key = next(iter(weights))
+        has_axis = weights[key].dim() == self.weights[key].dim()
         self.module.eval()
         try:
-            if weights[key].dim() == self.weights[key].dim():
-                # What is missing (statistics, weights that do not train) is as at the start, as
-                # without a client axis.
-                rest = {k: v for k, v in self.module.weights().items() if k not in weights}
-                weights = weights | {
-                    k: v.to(weights[key].device).expand(self.size, *v.shape)
-                    for k, v in rest.items()
-                }
-                plans = {path: self._plan(path, weights) for path in ("encoder", "classifier")}
-                return self._run(plans, self._own(x))
-            if x.dim() == self.sample_dims + 2:  # the same weights for all clients: one large batch
-                out = functional_call(self.module, weights, (x.flatten(0, 1),))
-                return Output(*(t.unflatten(0, x.shape[:2]) for t in out))
-            shared: Output = functional_call(self.module, weights, (x,))
-            return shared
+            return self._run_personal(weights, x) if has_axis else self._run_common(weights, x)
         finally:
             self.module.train()
 
@@ -161,18 +156,38 @@ class Block:
 
     # How it is done.
 
+    def _run_common(self, weights: State, x: Tensor) -> Output:
+        """Run all clients at the same weights, as one large batch."""
+        if x.dim() == self.sample_dims + 2:
+            out = functional_call(self.module, weights, (x.flatten(0, 1),))
+            return Output(*(t.unflatten(0, x.shape[:2]) for t in out))
+        shared: Output = functional_call(self.module, weights, (x,))
+        return shared
+
+    def _run_personal(self, weights: State, x: Tensor) -> Output:
+        """Run each client at its own weights."""
+        device = next(iter(weights.values())).device
+        # What is missing (statistics, weights that do not train) is as at the start.
+        for key, value in self.module.weights().items():
+            if key not in weights:
+                weights = weights | {key: value.to(device).expand(self.size, *value.shape)}
+        plans = {path: self._plan(path, weights) for path in ("encoder", "classifier")}
+        return self._run(plans, self._own(x))
+
     def outputs(self, inputs: Sequence[Tensor]) -> list[Output]:
         """Run several inputs, in one call where that is faster."""
         if not self.joint or len(inputs) == 1:
             return [self(x) for x in inputs]
         own = [self._own(x) for x in inputs]
         sizes = [x.shape[1] for x in own]
-        out = self(stacked.join(own))
-        return [Output(*parts) for parts in zip(*(stacked.cut(t, sizes) for t in out), strict=True)]
+        features, logits = self(stacked.join(own))
+        parts = zip(stacked.cut(features, sizes), stacked.cut(logits, sizes), strict=True)
+        return [Output(*part) for part in parts]
 
     def as_chain(self) -> Chain | None:
         """Return encoder and classifier as one chain, if they are one and all of it trains."""
-        links, flat = list[Layer](), self.sample_dims == 1
+        links: list[Layer] = []
+        flat = self.sample_dims == 1
         for layer, _ in (*self.plans["encoder"], *self.plans["classifier"]):
             if isinstance(layer, Chain) and flat:
                 links += layer.layers
@@ -181,16 +196,16 @@ class Block:
             else:
                 return None
         whole = Chain(links)
-        trained = list(self.groups["model"].values())
-        return whole if [*map(id, whole.weights)] == [*map(id, trained)] else None
+        trained = [id(weight) for weight in self.groups["model"].values()]
+        return whole if [id(weight) for weight in whole.weights] == trained else None
 
     def _derive(
         self, loss: Tensor, group: str, scale: float
     ) -> tuple[list[Tensor | None], Deferred]:
         """Return ``scale`` times the gradient of a loss, and what chains leave out of it."""
         deferred: Deferred = []
-        for of, chain in self.chains:
-            chain.deferred = deferred if of == group else []
+        for chain_group, chain in self.chains:
+            chain.deferred = deferred if chain_group == group else []
         try:
             # Clients share no weights: the gradient of the sum is each client's own gradient.
             weights = tuple(self.groups[group].values())
@@ -230,23 +245,35 @@ class BlockGradient(Gradient):
         self._derive, self._amp = derive, amp
 
     def tensors(self) -> list[Tensor]:
+        """Return the gradient of each weight, written down when it is first needed."""
         if not self._values:
-            self._values = _written_down(self.params, *self._derive(1.0))
+            self._values = _write_down(self.params, *self._derive(1.0))
         return self._values
 
     @torch.no_grad()
     def add(self, scale: float) -> None:
+        """Add ``scale`` times the gradient to the weights."""
         if self._values or self._amp:  # in half precision so small a loss would vanish
             super().add(scale)
             return
         grads, deferred = self._derive(scale)
         for chain, factors in deferred:
             chain.add(factors)
-        if pairs := [(p, g) for p, g in zip(self.params, grads, strict=True) if g is not None]:
-            torch._foreach_add_(*map(list, zip(*pairs, strict=True)))
+        params, values = [], []
+        for param, value in zip(self.params, grads, strict=True):
+            if value is not None:
+                params.append(param)
+                values.append(value)
+        if values:
+            torch._foreach_add_(params, values)
 
 
-def _written_down(
+def _group(key: str) -> str:
+    """Return the group of a weight or a module: "model", or the method that adds it."""
+    return key.split(".")[1] if key.startswith("extras.") else "model"
+
+
+def _write_down(
     params: Sequence[Tensor], grads: Sequence[Tensor | None], deferred: Deferred
 ) -> list[Tensor]:
     """Return the gradient of each weight: what autograd returned and what it left to the chains."""

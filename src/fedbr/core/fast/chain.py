@@ -1,5 +1,6 @@
-"""Chains of linear layers and ReLUs of several clients: for autograd one operation, whose gradient
-is written out.
+"""Chains of linear layers and ReLUs of several clients.
+
+For autograd a chain is one operation, whose gradient is written out.
 
 Layer by layer, several clients of a small MLP would spend a fifth of a step in autograd's
 bookkeeping, in moving what could stay where it is, and in writing down a gradient only to add it
@@ -41,12 +42,13 @@ class Chain:
         """Run [C, ..., in]."""
         if x.dim() != 3:
             return self(x.flatten(1, -2)).view(*x.shape[:-1], -1)
-        # Who made a leaf wants the gradient at x, perhaps that gradient's own, and autograd finds
-        # it with less work.
-        asked = x.requires_grad and x.is_leaf
-        # In mixed precision it knows what to convert; and torch.func cannot see into operations of
-        # one's own.
-        if asked or autocasts(x.device) or torch._C._are_functorch_transforms_active():
+        # A method that makes x a leaf needs the gradient at x, perhaps that gradient's own, which
+        # autograd computes with less work.
+        needs_gradient_at_x = x.requires_grad and x.is_leaf
+        # In mixed precision autograd knows what to convert, and torch.func cannot see into
+        # operations like ours.
+        mixed, functorch = autocasts(x.device), torch._C._are_functorch_transforms_active()
+        if needs_gradient_at_x or mixed or functorch:
             return _layer_by_layer(x, self.weights, self.layers)
         if not torch.is_grad_enabled():
             return self._forward(x.mT)[-1].mT
@@ -55,7 +57,12 @@ class Chain:
 
     @torch.inference_mode()
     def cross_entropy(self, x: Tensor, y: Tensor) -> Trace:
-        """Compute the cross-entropy, and keep the way back; x [C, B, ...], y [C, B, K]."""
+        """Compute the cross-entropy, and keep what its gradient needs.
+
+        Args:
+            x: the samples, [C, B, ...].
+            y: their labels, [C, B, K].
+        """
         passed = self._forward(x.flatten(2).mT)
         log_p = passed[-1].log_softmax(dim=-2)
         labels = y.mT.to(log_p.dtype).expand_as(log_p).contiguous()
@@ -72,7 +79,10 @@ class Chain:
     @torch.no_grad()
     def gradient(self, factors: Factors) -> list[Tensor]:
         """Return the gradient of ``weights``."""
-        return [g for a, d in factors for g in (multiply(d, a.mT), d.sum(dim=2))]
+        values = []
+        for a, d in factors:
+            values += [multiply(d, a.mT), d.sum(dim=2)]
+        return values
 
     def _forward(self, x: Tensor) -> list[Tensor]:
         """Return what goes into each layer, and what leaves the last: [C, features, B]."""
@@ -85,17 +95,26 @@ class Chain:
     def _backward(
         self, passed: Sequence[Tensor], d: Tensor, whole: bool
     ) -> tuple[Factors, Tensor | None]:
-        """Go back from d, the gradient of the output; with ``whole``, all the way to x."""
+        """Go back from the gradient of the output.
+
+        Args:
+            passed: what ``_forward`` returned; without a ReLU at the end the last is not needed.
+            d: the gradient of the output.
+            whole: whether to go all the way to x.
+
+        Returns:
+            The factors of each layer, and the gradient at x, if it is wanted.
+        """
         factors: Factors = []
-        mine = False  # d belongs to whoever called
+        may_overwrite = False  # d belongs to the caller at first
         for i in range(len(self.layers) - 1, -1, -1):
             weight, _, relu = self.layers[i]
             if relu:
-                out = d if mine else torch.empty_like(d)
+                out = d if may_overwrite else torch.empty_like(d)
                 d = aten.threshold_backward.grad_input(d, passed[i + 1], 0, grad_input=out)
             factors.append((passed[i], d))
             if i or whole:
-                d, mine = multiply(weight.mT, d), True
+                d, may_overwrite = multiply(weight.mT, d), True
         return factors[::-1], d if whole else None
 
 
@@ -124,7 +143,10 @@ class _Apply(torch.autograd.Function):
         _, *inside, out = chain._forward(x.mT)
         ctx.chain = chain
         # Without a ReLU nobody needs the output again, and the next layer may work in its place.
-        ctx.save_for_backward(x, *weights, *inside, *([out] if chain.layers[-1][2] else []))
+        ends_in_relu = chain.layers[-1][2]
+        if ends_in_relu:
+            inside.append(out)
+        ctx.save_for_backward(x, *weights, *inside)
         return out
 
     @staticmethod
@@ -132,7 +154,7 @@ class _Apply(torch.autograd.Function):
         chain: Chain = ctx.chain
         x, *rest = ctx.saved_tensors
         weights, passed = rest[: len(chain.weights)], rest[len(chain.weights) :]
-        if torch.is_grad_enabled():  # create_graph: this gradient wants a gradient of its own
+        if torch.is_grad_enabled():  # create_graph: this gradient needs a gradient of its own
             again = [t for t in (x, *weights) if t.requires_grad]
             out = _layer_by_layer(x, weights, chain.layers)
             slopes = torch.autograd.grad(out, again, grad.mT, create_graph=True)
@@ -149,7 +171,8 @@ class _Apply(torch.autograd.Function):
 def _layer_by_layer(x: Tensor, weights: Sequence[Tensor], layers: Sequence[Layer]) -> Tensor:
     for weight, bias, (*_, relu) in zip(weights[::2], weights[1::2], layers, strict=True):
         x = linear(x, weight, bias)
-        x = x.relu() if relu else x
+        if relu:
+            x = x.relu()
     return x
 
 

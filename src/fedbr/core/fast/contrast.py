@@ -1,8 +1,7 @@
-"""Is a vector closer to one thing or to another: what FedBR and Moon ask, with the gradient written
-out.
+"""The contrast of FedBR and Moon: is a vector closer to one thing or to another?
 
-Autograd would walk through a hundred small operations for it: some percent of a step of a small
-model.
+Its gradient is written out. Autograd would walk through a hundred small operations for it: some
+percent of a step of a small model.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ LEAST = 1e-16  # of a squared norm, as in torch.cosine_similarity
 
 
 def contrast(a: Tensor, far: Tensor, near: Tensor, far_scale: float, near_scale: float) -> Tensor:
-    """Return softplus(far_scale * cos(a, far) - near_scale * cos(a, near)); vectors lie along the
-    last dimension.
+    """Return softplus(far_scale * cos(a, far) - near_scale * cos(a, near)).
+
+    Vectors lie along the last dimension.
     """
     value: Tensor = _Contrast.apply(a, far, near, far_scale, near_scale)  # type: ignore[no-untyped-call]
     return value
@@ -30,11 +30,11 @@ class _Contrast(torch.autograd.Function):
         ctx: Any, a: Tensor, far: Tensor, near: Tensor, far_scale: float, near_scale: float
     ) -> Tensor:
         squares = [(v * v).sum(-1) for v in (a, far, near)]
-        of_a, *others = [s.clamp_min(LEAST).rsqrt() for s in squares]  # one over the norms
-        per_far, per_near = (
-            of_a * b * scale for b, scale in zip(others, (far_scale, near_scale), strict=True)
-        )
-        u_far, u_near = (a * far).sum(-1) * per_far, (a * near).sum(-1) * per_near
+        of_a, of_far, of_near = [s.clamp_min(LEAST).rsqrt() for s in squares]  # one over the norms
+        per_far = of_a * of_far * far_scale
+        per_near = of_a * of_near * near_scale
+        u_far = (a * far).sum(-1) * per_far
+        u_near = (a * near).sum(-1) * per_near
         ctx.save_for_backward(a, far, near, *squares, per_far, per_near, u_far, u_near)
         return F.softplus(u_far - u_near)
 
@@ -49,12 +49,12 @@ class _Contrast(torch.autograd.Function):
         # A norm that was raised to its least value does not change.
         of_a, of_far, of_near = (g.where(s >= LEAST, 0) / s.clamp_min(LEAST) for s in squares)
         to_far, to_near = ((g * p).unsqueeze(-1) for p in (per_far, per_near))
-        wanted = ctx.needs_input_grad
-        by_a = (
-            to_far * far - to_near * near - ((u_far - u_near) * of_a).unsqueeze(-1) * a
-            if wanted[0]
-            else None
-        )
-        by_far = to_far * a - (u_far * of_far).unsqueeze(-1) * far if wanted[1] else None
-        by_near = (u_near * of_near).unsqueeze(-1) * near - to_near * a if wanted[2] else None
+        needs_a, needs_far, needs_near = ctx.needs_input_grad[:3]
+        by_a = by_far = by_near = None
+        if needs_a:
+            by_a = to_far * far - to_near * near - ((u_far - u_near) * of_a).unsqueeze(-1) * a
+        if needs_far:
+            by_far = to_far * a - (u_far * of_far).unsqueeze(-1) * far
+        if needs_near:
+            by_near = (u_near * of_near).unsqueeze(-1) * near - to_near * a
         return by_a, by_far, by_near, None, None

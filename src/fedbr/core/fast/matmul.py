@@ -22,9 +22,15 @@ LARGE = 2_000_000
 
 
 def multiply(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
-    """Multiply each client's own matrices, and add what broadcasts to the product.
+    """Multiply each client's own matrices.
 
-    a: [C, n, k]. b: [C, k, m]. Returns [C, n, m].
+    Args:
+        a: [C, n, k].
+        b: [C, k, m].
+        plus: is added to the product; it broadcasts.
+
+    Returns:
+        The products, [C, n, m].
     """
     if not _suits_onednn(a, b):
         return torch.bmm(a, b) if plus is None else torch.baddbmm(plus, a, b)
@@ -52,9 +58,11 @@ def _suits_onednn(a: Tensor, b: Tensor) -> bool:
     (_, n, k), m = a.shape, b.shape[2]
     if n * k * m < LARGE or _onednn() is None or torch.is_grad_enabled():  # it has no gradient
         return False
-    return all(
-        t.dtype == torch.float32 and t.is_cpu and type(t) in (Tensor, nn.Parameter) for t in (a, b)
-    )
+    return _is_plain(a) and _is_plain(b)
+
+
+def _is_plain(t: Tensor) -> bool:
+    return t.dtype == torch.float32 and t.is_cpu and type(t) in (Tensor, nn.Parameter)
 
 
 @cache
@@ -63,8 +71,8 @@ def _onednn() -> Callable[..., Any] | None:
 
     That is decided by the processor, not by a stopwatch: the last bits of results depend on it.
     """
-    there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if there and torch.backends.cpu.get_cpu_capability() == "AVX512":
+    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if available and torch.backends.cpu.get_cpu_capability() == "AVX512":
         with suppress(OSError):
             if "AuthenticAMD" in Path("/proc/cpuinfo").read_text("utf-8"):
                 linear: Callable[..., Any] | None

@@ -24,10 +24,13 @@ Plan = list[tuple[nn.Module | Chain, State]]  # layers in order, each with its s
 
 
 class Residual(nn.Module):
-    """What ``body`` makes of the input plus what ``shortcut`` makes of it (by default the input
-    itself).
+    """Add what ``body`` and ``shortcut`` make of the input.
 
     Several clients run it by its parts, so that the rules reach the layers inside.
+
+    Args:
+        body: any module.
+        shortcut: by default it returns the input as it is.
     """
 
     def __init__(self, body: nn.Module, shortcut: nn.Module | None = None) -> None:
@@ -41,35 +44,46 @@ class Residual(nn.Module):
 
 
 def plan(module: nn.Module, weights: State, prefix: str, clients: int) -> Plan:
-    """List the layers to run; a single client needs no list."""
+    """List the layers to run; a single client needs no list.
+
+    Neighbouring linear layers and ReLUs become one chain.
+
+    Args:
+        module: the architecture.
+        weights: [C, ...] each.
+        prefix: what comes before the module's own names in the keys of ``weights``.
+        clients: C.
+    """
     if clients == 1:
         return [(module, _own(weights, prefix))]
-    found: Plan = []
-    links: list[Layer] = []  # neighbouring linear layers so far
-    for layer, own in (*_layers(module, weights, prefix), (None, {})):
-        if type(layer) is nn.Linear and _trains(own):
+    layers: Plan = []
+    links: list[Layer] = []  # of the chain so far
+    for layer, own in _layers(module, weights, prefix):
+        kind = type(layer)
+        if kind is nn.Linear and _trains(own):
             links.append((own["weight"], own["bias"], False))
-        elif type(layer) is nn.ReLU and links:
-            links[-1] = (*links[-1][:2], True)
-        elif type(layer) is not nn.Identity:
-            found += [(Chain(links), {})] if links else []
-            found += [] if layer is None else [(layer, own)]
-            links = []
-    return found
+        elif kind is nn.ReLU and links:
+            weight, bias, _ = links[-1]
+            links[-1] = (weight, bias, True)
+        elif kind is not nn.Identity:
+            if links:
+                layers.append((Chain(links), {}))
+                links = []
+            layers.append((layer, own))
+    if links:
+        layers.append((Chain(links), {}))
+    return layers
 
 
 def _layers(module: nn.Module, weights: State, prefix: str) -> Iterator[tuple[nn.Module, State]]:
-    if type(module) is nn.Sequential:
-        for (
-            name,
-            part,
-        ) in (
-            module._modules.items()
-        ):  # named_children leaves out a layer that is there for a second time
-            assert part is not None
-            yield from _layers(part, weights, f"{prefix}{name}.")
-    else:
+    """Return the modules inside of containers, each with its own weights."""
+    if type(module) is not nn.Sequential:
         yield module, _own(weights, prefix)
+        return
+    # named_children would leave out a layer that is there for a second time.
+    for name, part in module._modules.items():
+        assert part is not None
+        yield from _layers(part, weights, f"{prefix}{name}.")
 
 
 def _own(weights: State, prefix: str) -> State:
@@ -93,24 +107,18 @@ def run(layers: Plan, x: Tensor) -> Tensor:
 
 
 def _run(layers: Plan, x: Tensor, merged: bool, clients: int) -> tuple[Tensor, bool]:
-    """Run a plan on [C, B, ...], or on merged images [B, C * channels, H, W]; say which of the two
-    came out.
+    """Run a plan on [C, B, ...], or on merged images, [B, C * channels, H, W].
+
+    Returns:
+        The output, and whether it is merged.
     """
     for layer, weights in layers:
         kind = type(layer)
         if isinstance(layer, Chain):
             x, merged = layer(_split(x, clients) if merged else x), False
-        elif type(layer) is Residual:
-            # In the order of the module, which matters for layers that draw.
-            inside, so = _run(plan(layer.body, weights, "body.", clients), x, merged, clients)
-            around, too = _run(
-                plan(layer.shortcut, weights, "shortcut.", clients), x, merged, clients
-            )
-            x, merged = (
-                inside
-                + (around if too is so else _merge(around) if so else _split(around, clients)),
-                so,
-            )
+        elif kind is Residual:
+            assert isinstance(layer, Residual)
+            x, merged = _run_residual(layer, weights, x, merged, clients)
         elif kind in POINTWISE:
             x = layer(x)
         elif kind in IMAGE_RULES and (merged or x.dim() == 5):
@@ -120,6 +128,21 @@ def _run(layers: Plan, x: Tensor, merged: bool, clients: int) -> tuple[Tensor, b
             x, merged = (_split(x, clients) if merged else x), False
             x = RULES.get(kind, _any)(layer, weights, x)
     return x, merged
+
+
+def _run_residual(
+    layer: Residual, weights: State, x: Tensor, merged: bool, clients: int
+) -> tuple[Tensor, bool]:
+    """Run both parts; body first, as the module does, which matters for layers that draw."""
+    body = plan(layer.body, weights, "body.", clients)
+    shortcut = plan(layer.shortcut, weights, "shortcut.", clients)
+    out, out_merged = _run(body, x, merged, clients)
+    other, other_merged = _run(shortcut, x, merged, clients)
+    if out_merged and not other_merged:
+        other = _merge(other)
+    elif other_merged and not out_merged:
+        other = _split(other, clients)
+    return out + other, out_merged
 
 
 def join(parts: Sequence[Tensor]) -> Tensor:
@@ -137,8 +160,9 @@ def cut(whole: Tensor, sizes: list[int]) -> list[Tensor]:
 
 
 def _features_first(x: Tensor) -> bool:
-    """Say whether x is what linear layers of several clients make; to turn it round takes longer
-    than to copy it.
+    """Say whether x is what linear layers of several clients make.
+
+    To turn it round takes longer than to copy it.
     """
     return x.dim() == 3 and x.stride(2) != 1
 
@@ -152,48 +176,46 @@ def _split(x: Tensor, clients: int) -> Tensor:
 
 
 def run_alone(layer: nn.Module, weights: State, x: Tensor) -> Tensor:
-    """Do what functional_call does; to find the places for the weights anew in every call costs a
-    small model more.
+    """Run one client, [1, B, ...], by the plain module.
+
+    It does what functional_call does, which looks for the places of the weights anew in every call:
+    that costs a small model more than its arithmetic.
     """
     if layer not in _PLACES:
-        _PLACES[layer] = _places(layer)
+        _PLACES[layer] = _find_places(layer)
     places = _PLACES[layer]
-    own = [holder[name] for holder, name, _ in places]
-    given = [
-        weights[key].squeeze(0) for _, _, key in places
-    ]  # not [0]: its backward is a view, not a copy into zeros
+    before = [holder[name] for holder, name, _ in places]
+    # Not [0]: the backward of squeeze is a view, that of an index a copy into zeros.
+    given = [weights[key].squeeze(0) for _, _, key in places]
     try:
         for (holder, name, _), tensor in zip(places, given, strict=True):
             holder[name] = tensor
         out: Tensor = layer(x.squeeze(0))
-        for (holder, name, key), tensor in zip(places, given, strict=True):
-            if (
-                layer.training and holder[name] is not tensor
-            ):  # a buffer that the module has replaced
-                weights[key].data.copy_(holder[name])
+        if layer.training:
+            for (holder, name, key), tensor in zip(places, given, strict=True):
+                if holder[name] is not tensor:  # a buffer that the module has replaced
+                    weights[key].data.copy_(holder[name])
     finally:
-        for (holder, name, _), tensor in zip(places, own, strict=True):
+        for (holder, name, _), tensor in zip(places, before, strict=True):
             holder[name] = tensor
     return out.unsqueeze(0)
 
 
-Places = list[
-    tuple[dict[str, Any], str, str]
-]  # where a module keeps a tensor, as what, and under which key
+# Where a module keeps a tensor, by which name, and under which key it is in ``weights``.
+Places = list[tuple[dict[str, Any], str, str]]
 _PLACES: WeakKeyDictionary[nn.Module, Places] = WeakKeyDictionary()
 
 
-def _places(module: nn.Module) -> Places:
-    keys = {
-        id(t): key for key, t in (*module.named_parameters(), *module.named_buffers())
-    }  # one, also for tied weights
-    return [
-        (holder, name, keys[id(tensor)])
-        for part in module.modules()
-        for holder in (part._parameters, part._buffers)
-        for name, tensor in holder.items()
-        if tensor is not None
-    ]
+def _find_places(module: nn.Module) -> Places:
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    keys = {id(tensor): key for key, tensor in tensors}  # one key, also for tied weights
+    places: Places = []
+    for part in module.modules():
+        for holder in (part._parameters, part._buffers):
+            for name, tensor in holder.items():
+                if tensor is not None:
+                    places.append((holder, name, keys[id(tensor)]))
+    return places
 
 
 def _any(layer: nn.Module, weights: State, x: Tensor) -> Tensor:
@@ -221,17 +243,20 @@ def _conv(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
     assert isinstance(layer, nn.Conv2d)
     if layer.padding_mode != "zeros":
         return _merge(_any(layer, w, _split(x, clients)))
-    bias = w["bias"].flatten() if "bias" in w else None
+    weight, bias = w["weight"].flatten(0, 1), _flat(w, "bias")
     groups = clients * layer.groups
-    return F.conv2d(
-        x, w["weight"].flatten(0, 1), bias, layer.stride, layer.padding, layer.dilation, groups
-    )
+    return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, groups)
 
 
 def _group_norm(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
     assert isinstance(layer, nn.GroupNorm)
-    scale, shift = (w[k].flatten() if k in w else None for k in ("weight", "bias"))
-    return F.group_norm(x, clients * layer.num_groups, scale, shift, layer.eps)
+    groups = clients * layer.num_groups
+    return F.group_norm(x, groups, _flat(w, "weight"), _flat(w, "bias"), layer.eps)
+
+
+def _flat(w: State, key: str) -> Tensor | None:
+    """Return a view of all clients' values as one vector, if there are any."""
+    return w[key].flatten() if key in w else None
 
 
 def _batch_norm(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
@@ -240,10 +265,8 @@ def _batch_norm(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:
     of_batch = layer.training or layer.running_mean is None
     if layer.training and "num_batches_tracked" in w:
         w["num_batches_tracked"] += 1
-    mean, variance, scale, shift = (
-        w[k].flatten() if k in w else None
-        for k in ("running_mean", "running_var", "weight", "bias")
-    )  # views: statistics are remembered in their place
+    mean, variance = _flat(w, "running_mean"), _flat(w, "running_var")  # updated in their place
+    scale, shift = _flat(w, "weight"), _flat(w, "bias")
     return F.batch_norm(x, mean, variance, scale, shift, of_batch, layer.momentum or 0.0, layer.eps)
 
 
@@ -257,14 +280,19 @@ def _batch_norm_of_features(layer: nn.Module, w: State, x: Tensor) -> Tensor:
 def _dropout(layer: nn.Module, w: State, x: Tensor) -> Tensor:
     """Let every client draw what it would draw alone."""
     assert isinstance(layer, nn.Dropout | nn.Dropout2d)
-    if not layer.training or layer.p in (0, 1):  # nothing to draw
-        return x * 0 if layer.training and layer.p else x
-    # numbers, or whole channels
-    shape = x.shape[1:] if type(layer) is nn.Dropout else (*x.shape[1:3], *[1] * (x.dim() - 3))
-    kept = torch.stack(
-        [x.new_empty(shape).bernoulli_(1 - layer.p, generator=g) for g in client_generators()]
-    )
-    return x * (kept / (1 - layer.p))
+    if not layer.training or layer.p == 0:
+        return x
+    if layer.p == 1:
+        return x * 0
+    if type(layer) is nn.Dropout:
+        shape = x.shape[1:]
+    else:  # whole channels
+        shape = torch.Size((*x.shape[1:3], *[1] * (x.dim() - 3)))
+    kept = [
+        x.new_empty(shape).bernoulli_(1 - layer.p, generator=generator)
+        for generator in client_generators()
+    ]
+    return x * (torch.stack(kept) / (1 - layer.p))
 
 
 def _pool(layer: nn.Module, w: State, x: Tensor, clients: int) -> Tensor:

@@ -140,9 +140,9 @@ class PublishedPacs(Published):
         wrong = []
         for domain, counts in self.counts.items():
             for label, count in zip(CLASSES, counts, strict=True):
-                some = here[domain, label]
-                if some != count:
-                    share = f"{some:,} of {count:,}" if some else "no"
+                images = here[domain, label]
+                if images != count:
+                    share = f"{images:,} of {count:,}" if images else "no"
                     wrong.append(f"{domain} has {share} {label}")
         if not wrong:
             return ""
@@ -151,6 +151,7 @@ class PublishedPacs(Published):
 
     @property
     def total(self) -> int:
+        """How many images there are in all."""
         return sum(map(sum, self.counts.values()))
 
     def verdict(self, path: str, source: Source) -> str:

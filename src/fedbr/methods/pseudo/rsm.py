@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -14,57 +15,59 @@ def sample_means(
 ) -> Tensor:
     """Return ``count`` means of ``mean_of`` distinct samples each.
 
-    If there are too few to hide in, none at all. With classes ``y`` every mean takes its samples
-    from the classes in turn, as evenly as they last.
+    Args:
+        x: the samples of one client.
+        count: how many means.
+        mean_of: samples in each.
+        rng: draws the samples.
+        y: their classes; with them every mean takes its samples from the classes in turn, as evenly
+            as they last.
+
+    Returns:
+        The means; none at all if there are too few distinct samples to hide in.
     """
-    return means_of(x, groups(x, count, mean_of, rng, y))
+    return means_of(x, choose_groups(x, count, mean_of, rng, y))
 
 
-def groups(
+def choose_groups(
     x: Tensor, count: int, mean_of: int, rng: np.random.Generator, y: Tensor | None = None
 ) -> list[Tensor]:
     """Choose the samples of every mean, as in ``sample_means``."""
-    chosen = []
+    groups = []
     for _ in range(count):
         order = rng.permutation(len(x))
         if y is not None:
             order = order[_in_turn(y.numpy()[order])]
-        picked = _distinct(x, order, mean_of)
-        if len(picked) < mean_of:  # for one draw means for all: it would be a raw sample, or nearly
+        group = _first_distinct(x, order, mean_of)
+        if len(group) < mean_of:  # so in every draw: a mean would be a raw sample, or nearly
             return []
-        chosen.append(torch.from_numpy(np.array(picked)))
-    return chosen
+        groups.append(torch.from_numpy(np.array(group)))
+    return groups
 
 
-def means_of(values: Tensor, chosen: Sequence[Tensor]) -> Tensor:
+def means_of(values: Tensor, groups: Sequence[Tensor]) -> Tensor:
     """Return the mean over each group."""
-    return torch.stack([values[group].mean(dim=0) for group in chosen]) if chosen else values[:0]
+    if not groups:
+        return values[:0]
+    return torch.stack([values[group].mean(dim=0) for group in groups])
 
 
-def _distinct(x: Tensor, order: Iterable[int], count: int) -> list[int]:
+def _first_distinct(x: Tensor, order: Iterable[int], count: int) -> list[int]:
     """Pick the first samples that differ from each other in single precision.
 
     Copies of one sample hide nothing.
     """
-    seen: dict[bytes, int] = {}
+    positions: dict[bytes, int] = {}  # by what is in the sample
     for i in order:
-        if len(seen) == count:
+        if len(positions) == count:
             break
-        pixels = (x[i].float() + 0.0).numpy().tobytes()  # + 0.0: -0.0 is no other pixel
-        seen.setdefault(pixels, int(i))
-    return list(seen.values())
+        pixels = (x[i].float() + 0.0).numpy().tobytes()  # + 0.0 makes -0.0 the same pixel as 0.0
+        positions.setdefault(pixels, int(i))
+    return list(positions.values())
 
 
 def _in_turn(classes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:
     """Return positions so that the classes take turns."""
-    queues: dict[int, Iterator[int]] = {
-        int(c): iter(np.flatnonzero(classes == c).tolist()) for c in np.unique(classes)
-    }
-    positions: list[int] = []
-    while queues:
-        for c in list(queues):
-            if (i := next(queues[c], None)) is None:
-                del queues[c]
-            else:
-                positions.append(i)
-    return positions
+    queues = [np.flatnonzero(classes == c).tolist() for c in np.unique(classes)]
+    turns = itertools.zip_longest(*queues)  # one of each class, None where no more are left
+    return [position for turn in turns for position in turn if position is not None]

@@ -1,5 +1,6 @@
-"""Stacks of methods a second time: one plain loop over bare tensors that asks every method in
-listed order.
+"""Combined methods a second time, by one plain loop over bare tensors.
+
+The loop asks every method in listed order.
 
 Nothing of the package's runtime is used for it but the random streams. What a method computes is
 taken from that method's own second implementation; what is new here is who sees what, and when.
@@ -106,7 +107,8 @@ class Part:
 
     def __init__(self, name: str, w: Weights) -> None:
         self.name, self.s = name, OPTIONS[name]
-        self.module: Weights = []  # that it adds: in training, of the client whose turn it is; else the global one
+        # That it adds: in training, of the client whose turn it is; else the global one.
+        self.module: Weights = []
 
     def open(self, r: int, who: list[int]) -> None:
         """Begin a round."""
@@ -314,8 +316,8 @@ PARTS: dict[str, tuple[type[Part], Callable[..., fedbr.Method]]] = {
 }
 
 
-# -----------------------------------------------------------------------------------------------------------
-# the stack
+# --------------------------------------------------------------------------------------------------
+# several methods at once
 
 
 def train_client(parts: list[Part], client: int, r: int, w_global: Weights) -> Weights:
@@ -339,9 +341,9 @@ def train_client(parts: list[Part], client: int, r: int, w_global: Weights) -> W
 
 
 @functools.cache
-def by_hand(stack: str) -> Weights:
+def by_hand(variant: str) -> Weights:
     """Play all rounds; return the model, then what methods added, in listed order."""
-    names = stack.split("+")
+    names = variant.split("+")
     w = start_of_moon(OPTIONS["moon"]) if "moon" in names else start_weights()
     parts = [PARTS[name][0](name, w) for name in names]
     for r in range(1, ROUNDS + 1):
@@ -359,11 +361,11 @@ def by_hand(stack: str) -> Weights:
     return w + [one for part in parts for one in part.module]
 
 
-def methods(stack: str) -> list[fedbr.Method]:
-    return [PARTS[name][1](**OPTIONS[name]) for name in stack.split("+")]
+def methods(variant: str) -> list[fedbr.Method]:
+    return [PARTS[name][1](**OPTIONS[name]) for name in variant.split("+")]
 
 
-STACKS = [
+VARIANTS = [
     "mixup+fedbr",
     "fedbr+fedcm",
     "fedbr+feddecorr",
@@ -395,15 +397,15 @@ SAME = [
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_stack_of_one(name: str) -> None:
+def test_a_variant_of_one_method(name: str) -> None:
     """So that a disagreement of a longer one is one of composition."""
     assert_same(by_hand(name), methods(name))
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_final_weights_are_those_of_the_second_implementation(stack: str) -> None:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_final_weights_are_those_of_the_second_implementation(variant: str) -> None:
     """The projector's and the discriminator's too."""
-    assert_same(by_hand(stack), methods(stack))
+    assert_same(by_hand(variant), methods(variant))
 
 
 def apart(one: Weights, two: Weights) -> float:
@@ -411,12 +413,12 @@ def apart(one: Weights, two: Weights) -> float:
     return distance(one[:2], two[:2])
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_a_stack_is_far_from_its_members(stack: str) -> None:
-    for name in stack.split("+"):
-        assert apart(by_hand(stack), by_hand(name)) > CLEARLY, name
-        assert apart(by_hand(stack), final(run_with_added(methods(name))[0])) > CLEARLY, name
-    assert apart(by_hand(stack), plain_fedavg()) > CLEARLY
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_is_far_from_its_methods(variant: str) -> None:
+    for name in variant.split("+"):
+        assert apart(by_hand(variant), by_hand(name)) > CLEARLY, name
+        assert apart(by_hand(variant), final(run_with_added(methods(name))[0])) > CLEARLY, name
+    assert apart(by_hand(variant), plain_fedavg()) > CLEARLY
 
 
 @pytest.mark.parametrize(("one", "two"), SAME)
@@ -424,8 +426,8 @@ def test_orders_that_do_not_matter(one: str, two: str) -> None:
     assert apart(by_hand(one), by_hand(two)) < TOLERANCE
 
 
-def test_every_stack_is_far_from_every_other() -> None:
+def test_every_variant_is_far_from_every_other() -> None:
     """Other orders of the same methods too."""
-    for one, two in itertools.combinations(STACKS, 2):
+    for one, two in itertools.combinations(VARIANTS, 2):
         if (one, two) not in SAME:
             assert apart(by_hand(one), by_hand(two)) > CLEARLY, f"{one} and {two}"

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import fedbr
 from fedbr import models
 from fedbr.core.client import blocks
-from fedbr.core.fast.blocks import choose, step_cost
+from fedbr.core.fast.block_size import choose_block_size, step_cost
 from fedbr.core.spec import Spec
 
 
@@ -56,18 +56,18 @@ def test_small_models_train_together(
     name: str, options: dict[str, Any], shape: tuple[int, ...], clients: int, size: int
 ) -> None:
     model = models.build(name, options, shape, 10)
-    assert choose(model, spec(shape, clients), "auto") == size
-    assert choose(model, spec(shape, clients), 3) == 3
+    assert choose_block_size(model, spec(shape, clients), "auto") == size
+    assert choose_block_size(model, spec(shape, clients), 3) == 3
 
 
 def test_a_heavy_module_of_a_method_leaves_work_for_a_second_worker() -> None:
     """FedBR's projector costs more than the small model that it judges."""
     model, facts = models.build("mlp", {}, (784,), 10), spec((784,))
-    assert choose(model, facts, "auto") == 10
+    assert choose_block_size(model, facts, "auto") == 10
     projector = fedbr.FedBR().extra_module(model, facts)
     assert projector is not None
     model.extras["fedbr"] = projector
-    assert choose(model, facts, "auto") == 5
+    assert choose_block_size(model, facts, "auto") == 5
 
 
 class Hidden(nn.Module):
@@ -83,7 +83,7 @@ def test_a_model_that_cannot_is_said_to_in_words() -> None:
         RuntimeWarning,
         match=r"^clients train one at a time: a layer draws random numbers \(dropout\)$",
     ):
-        assert choose(model, spec((6,)), "auto") == 1
+        assert choose_block_size(model, spec((6,)), "auto") == 1
 
 
 @pytest.mark.parametrize(
