@@ -87,17 +87,17 @@ def evidence(difference: Difference, digits: int = 1) -> str:
         return "one seed, which gives no interval"
     exact = difference.digits(digits)
     low, high = (format_signed(bound, exact) for bound in difference.interval)
-    return f"95 % interval {low} to {high}; ahead on {count_ahead(difference)} seeds"
+    level = f", level on {difference.level_on}" if difference.level_on else ""
+    return f"95 % interval {low} to {high}; ahead on {count_ahead(difference)} seeds{level}"
 
 
 def count_ahead(difference: Difference) -> str:
     """Say on how many of the seeds the first variant is ahead.
 
     >>> count_ahead(Difference.of({0: 2.0, 1: 1.0}, {0: 1.0, 1: 1.0}))
-    '1, level on 1, of 2'
+    '1 of 2'
     """
-    level = f", level on {difference.level_on}," if difference.level_on else ""
-    return f"{difference.ahead_on}{level} of {len(difference.seeds)}"
+    return f"{difference.ahead_on} of {len(difference.seeds)}"
 
 
 def missing_seeds(comparison: Comparison) -> list[str]:
@@ -233,7 +233,7 @@ def _rank(comparison: Comparison, best: Pair) -> str:
         return _rank_across_seeds(comparison, best)
     leader = best.variant if leads else best.baseline
     others = [variant for variant in comparison.variants if variant is not leader]
-    if leads:  # the baseline is no rival: the sentence before has compared it with the leader
+    if best.verdict is Verdict.AHEAD:  # the sentence before has told it from the baseline
         others = [variant for variant in others if variant is not best.baseline]
     close = 0
     for variant in others:
