@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from ..util.errors import InputError
+from ..util.files import refuse_foreign
 from . import interruptible, leave
 from .run import FRESH, SET, WORKERS
 
@@ -68,7 +68,7 @@ def reproduce(
     try:
         parts = recipes(chosen, scale, parse_seeds(seeds), set_)
         plan = [Experiment(scaled.recipe, folder / scaled.part.slug) for scaled in parts]
-        _check_folder(folder, plan)
+        refuse_foreign(folder, _is_table(folder, plan))
         cores = workers or usable_cores()
         with Progress() as watch, Processes(cores) as processes:
             engine = WholeRuns(processes)
@@ -114,18 +114,9 @@ def _print_forecast(plan: Sequence[Experiment], shares: Sequence[float], cores: 
     console.print(f"About {duration} on {where}{rest}.\n")
 
 
-def _check_folder(folder: Path, plan: Sequence[Experiment]) -> None:
-    """Refuse a folder that is not empty and holds no table that was created by fedbr."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise InputError(f"--out {folder}: is not a folder")
-    if not (folder / "recipe.toml").exists():  # then it would hold a single run
-        for experiment in plan:
-            if experiment.path is not None and (experiment.path / "recipe.toml").exists():
-                return
-    if any(not entry.name.startswith(".") for entry in folder.iterdir()):
-        raise InputError(
-            f"--out {folder}: is not empty and holds no table that was created by fedbr; "
-            "choose another folder"
-        )
+def _is_table(folder: Path, plan: Sequence[Experiment]) -> bool:
+    """Whether a folder holds parts of a table, and is not the folder of a single run itself."""
+    if (folder / "recipe.toml").exists():
+        return False
+    parts = [experiment.path for experiment in plan]
+    return any(part is not None and (part / "recipe.toml").exists() for part in parts)

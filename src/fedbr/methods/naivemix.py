@@ -66,11 +66,8 @@ class NaiveMix(Method):
 
     def on_batch(self, ctx: ClientContext, batch: Batch) -> Batch:
         x, y = self.means(ctx, batch)
-        return replace(
-            batch,
-            x=(1 - self.lam) * batch.x + self.lam * x,
-            y=(1 - self.lam) * batch.y + self.lam * y,
-        )
+        kept = 1 - self.lam
+        return replace(batch, x=kept * batch.x + self.lam * x, y=kept * batch.y + self.lam * y)
 
     def means(self, ctx: ClientContext, batch: Batch) -> tuple[Tensor, Tensor]:
         """Let every client draw a mean for each of its samples."""

@@ -14,7 +14,7 @@ from ..metrics import local
 from ..recipe.load import parse_stored
 from ..recipe.schema import Recipe, Variant
 from ..util.errors import InputError
-from ..util.files import dump, parse_toml, read_json, read_toml, write
+from ..util.files import dump, parse_toml, read_json, read_toml, refuse_foreign, write
 from ..util.tables import TomlTable
 from . import diagnosis
 from .environment import describe_environment
@@ -148,18 +148,11 @@ class ResultFolder(ResultStore):
 
     def refuse(self, fresh: bool = False) -> None:
         """Refuse a folder of somebody else's, or with another recipe; leave it as it is."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"--out {self.path}: is not a folder")
-        stored = self._read_stored_recipe()
-        if stored is not None:
-            if not fresh:
-                self._check_recipe(parse_toml(stored, self.path / "recipe.toml"))
-                self._check_code()
-        elif self.path.exists() and any(p.name[0] != "." for p in self.path.iterdir()):
-            raise InputError(
-                f"--out {self.path}: is not empty and was not created by fedbr; choose another "
-                "folder"
-            )
+        stored = None if self.path.is_file() else self._read_stored_recipe()
+        refuse_foreign(self.path, is_ours=stored is not None)
+        if stored is not None and not fresh:
+            self._check_recipe(parse_toml(stored, self.path / "recipe.toml"))
+            self._check_code()
 
     @contextlib.contextmanager
     def open(self, fresh: bool = False) -> Iterator[Self]:

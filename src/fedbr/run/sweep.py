@@ -15,7 +15,7 @@ from ..recipe.load import load
 from ..recipe.schema import Recipe, Variant
 from ..util.errors import InputError, RunError
 from ..util.estimate import Estimate
-from ..util.files import dump, write
+from ..util.files import dump, refuse_foreign, write
 from ..util.tables import Json
 from .engines import WholeRuns
 from .folder import ResultFolder
@@ -132,7 +132,7 @@ def sweep(
     for name in searched:
         search = _make_search(recipes[name], trials[name], holdout)
         searches.append(Experiment(search, out / "search" / name))
-    _check_folder(out)
+    refuse_foreign(out, is_ours=_is_sweep(out))
     with Processes(workers) as processes:
         engine = WholeRuns(processes)
         if fresh:
@@ -178,15 +178,8 @@ def _make_recipes(
     return recipes
 
 
-def _check_folder(out: Path) -> None:
-    """Refuse a folder that is not empty and holds no sweep."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out}: is not a folder")
-    is_sweep = any((out / name).is_dir() for name in ("search", "final"))
-    if is_sweep or not out.exists():
-        return
-    if any(not file.name.startswith(".") for file in out.iterdir()):
-        raise InputError(f"--out {out}: is not empty and holds no sweep; choose another folder")
+def _is_sweep(out: Path) -> bool:
+    return any((out / name).is_dir() for name in ("search", "final"))
 
 
 def _discard(out: Path, recipe: Recipe) -> None:

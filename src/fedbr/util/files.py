@@ -99,3 +99,23 @@ def parse_toml(content: bytes, path: Path) -> TomlTable:
         return tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not TOML ({error})") from error
+
+
+def refuse_foreign(folder: Path, is_ours: bool) -> None:
+    """Refuse a place for results where somebody else's files are; leave it as it is.
+
+    Args:
+        folder: where results are to go; it need not exist.
+        is_ours: whether what is there was created by fedbr for the same purpose.
+
+    Raises:
+        InputError: the place is a file, or a folder with visible files that are not ours.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InputError(f"--out {folder}: is not a folder")
+    if not is_ours and any(not entry.name.startswith(".") for entry in folder.iterdir()):
+        raise InputError(
+            f"--out {folder}: is not empty and was not created by fedbr; choose another folder"
+        )
