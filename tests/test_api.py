@@ -113,6 +113,8 @@ def test_a_folder_of_something_else_is_refused(
     )
     with pytest.raises(fedbr.InputError, match="began with other data"):
         fedbr.train(other, "mlp", out=tmp_path, **SETTINGS)
+    with pytest.raises(fedbr.InputError, match="began with other data"):  # more rounds of others
+        fedbr.train(other, "mlp", out=tmp_path, **{**SETTINGS, "rounds": 5})
     after = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
     assert {name: after[name] for name in before if "environment" not in name} == {
         name: before[name] for name in before if "environment" not in name

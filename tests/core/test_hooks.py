@@ -139,7 +139,7 @@ def test_an_upload_of_another_shape_is_refused(federation: fedbr.Federation) -> 
         def on_upload(self, ctx: fedbr.ClientContext, update: State) -> State:
             return dict(list(update.items())[1:])
 
-    with pytest.raises(RunError, match=r"drops.on_upload must return all weights in the shapes"):
+    with pytest.raises(RunError, match=r"drops.on_upload must return all weights with the shapes"):
         Play(federation, [Drops()]).run(last=1)
 
 

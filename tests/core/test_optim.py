@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import fedbr
 from fedbr.core.optim import OPTIMIZERS, SGD, Gradient, Optimizer
 from fedbr.core.spec import Spec
 from fedbr.recipe.schema import TrainConfig
+from fedbr.util.errors import InputError
 from fedbr.util.validation import validate
 from playing import Play
 
@@ -90,3 +92,10 @@ def test_settings_are_checked() -> None:
     with pytest.raises(fedbr.InputError, match=r"^train.nesterov = true: expected train.momentum"):
         validate(TrainConfig, {"nesterov": True}, "train")
     assert TrainConfig(nesterov=True, momentum=0.5).nesterov
+
+
+def test_methods_that_reckon_with_steps_of_sgd_refuse_other_optimizers() -> None:
+    facts = Spec((3,), 2, 2, 2, 5, 4, 0.1)
+    assert facts.reach == 0.5
+    with pytest.raises(InputError, match=r"train.optimizer = 'adam': .* expected 'sgd'"):
+        _ = replace(facts, optimizer="adam").reach

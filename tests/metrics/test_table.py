@@ -53,7 +53,7 @@ class MeanConfidence(fedbr.Metric):
         self, rounds: Sequence[RoundRecord], targets: Sequence[float]
     ) -> Mapping[str, Value]:
         known = [r.extra["confidence"] for r in rounds if r.extra["confidence"] is not None]
-        return {"confidence": {"last": known[-1]}}
+        return {"confidence": {"last": known[-1] if known else None}}
 
 
 @pytest.fixture

@@ -35,6 +35,20 @@ def test_who_diverged_on_some_seed_is_not_ahead() -> None:
     assert pair.verdict is Verdict.UNDECIDED
 
 
+def test_who_diverged_on_some_seed_and_is_behind_on_the_others_is_behind() -> None:
+    runs = [run("FedAvg", seed, 0.9) for seed in range(4)]
+    runs += [run("b", seed, 0.3 + seed / 1000) for seed in range(3)]
+    (pair,) = compared(*runs, run("b", 3, 0.3, diverged=True)).pairs
+    assert pair.verdict is Verdict.BEHIND
+
+
+def test_speed_up_is_of_the_seeds_that_both_have_settled() -> None:
+    runs = [run("FedAvg", 0, 0.5), run("FedAvg", 1, 0.5, finished=False, rounds=2)]
+    runs += [run("b", 0, 0.5), run("b", 1, 0.9, 3)]
+    (pair,) = compared(*runs).pairs
+    assert pair.speed_up is None  # on seed 0 neither of them reached the target
+
+
 def test_fedavg_is_the_baseline_or_the_first() -> None:
     baseline = of({"b": [0.5], "FedAvg": [0.4]}).baseline
     assert baseline is not None

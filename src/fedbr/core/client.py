@@ -218,8 +218,10 @@ def _batches(data: TrainData, clients: Sequence[int], round: int, spec: Spec) ->
         moves = data.moves([stream(spec.seed, "augment", round, c) for c in clients], shape)
     index = index.transpose(0, 1).contiguous()  # what a step needs lies together
     for step in range(spec.local_steps):
-        x, y = data.see(index[step], spec.dtype, None if moves is None else moves[:, step])
-        yield Batch(x, y, step)
+        step_moves = None if moves is None else moves[:, step]
+        # No name for the samples here: it would keep them in memory, and in the cache, for a step
+        # longer.
+        yield Batch(*data.see(index[step], spec.dtype, step_moves), step)
 
 
 def _summary(losses: Sequence[Losses], weights: State) -> list[dict[str, float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from ..util.errors import RunError
@@ -107,7 +108,8 @@ class Methods:
             update = method.on_upload(ctx, update)
             if _shapes(update) != shapes:
                 raise RunError(
-                    f"{method.name}.on_upload must return all weights in the shapes that they have"
+                    f"{method.name}.on_upload must return all weights with the shapes and types "
+                    "that they have"
                 )
         return self.block.moved_by(update)
 
@@ -163,5 +165,5 @@ def _check_term(method: Method, term: object, loss: Tensor) -> None:
     )
 
 
-def _shapes(update: State) -> dict[str, tuple[int, ...]]:
-    return {key: tuple(value.shape) for key, value in update.items()}
+def _shapes(update: State) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    return {key: (tuple(value.shape), value.dtype) for key, value in update.items()}

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..util.errors import InputError
+
 CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.float64)  # in which runs compute
 
@@ -39,7 +41,15 @@ class Spec:
         """How far a constant gradient carries a client in a round by SGD without weight decay.
 
         It is lr times the steps, and more with momentum.
+
+        Raises:
+            InputError: the steps are those of another optimizer, which have no such length.
         """
+        if self.optimizer != "sgd":
+            raise InputError(
+                f"train.optimizer = {self.optimizer!r}: a method of this variant reckons with the "
+                "length of SGD's steps; expected 'sgd'"
+            )
         m, steps = self.momentum, self.local_steps
         if not m:
             return self.lr * steps

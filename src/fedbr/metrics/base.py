@@ -51,7 +51,10 @@ class Tested:
 
     @cached_property
     def by_class(self) -> list[Tensor]:
-        """Samples of every class in each test set whose samples are here, float64."""
+        """Samples of every class in each test set, float64.
+
+        LookupError where the samples are at sites: count the classes in a tally of your own.
+        """
         counts = []
         for test in range(len(self.plan.sets)):
             y = self.plan.samples(test, self.quick).y
@@ -157,7 +160,7 @@ class Metric(ABC):
         """Return its values for a run, by their names in ``results.json``.
 
         Args:
-            rounds: all rounds that are done.
+            rounds: all rounds that are done; there may be none.
             targets: the accuracies of the recipe (``metrics.targets``).
         """
         return {}

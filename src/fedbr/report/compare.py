@@ -38,7 +38,7 @@ class VariantResults:
 
     @property
     def tuned(self) -> bool:
-        """Whether nobody says that its parameters were not searched for."""
+        """False only if the recipe says ``tuned = false`` of it."""
         return self.variant.tuned is not False
 
     @property
@@ -135,9 +135,12 @@ class Pair:
     @property
     def verdict(self) -> Verdict:
         """Who is ahead, by the 5 best rounds; who diverged on some seed is never ahead."""
-        if self.top5 is None or self.variant.diverged:
+        if self.top5 is None:
             return Verdict.UNDECIDED
-        return self.top5.verdict
+        verdict = self.top5.verdict
+        if verdict is Verdict.AHEAD and self.variant.diverged:
+            return Verdict.UNDECIDED
+        return verdict
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,8 @@ def _factor(estimate: Estimate | None, base: Estimate | None) -> float | None:
 def _speed_up(variant: VariantResults, baseline: VariantResults) -> SpeedUp | None:
     """Compare mean rounds to the target; a run that is still to go on does not count."""
     seeds = _settled(variant) & _settled(baseline)
-    if not seeds or not variant.reached:
+    reached = {run.seed for run in variant.runs if variant.round_of(run) is not None}
+    if not seeds & reached:
         return None
     rounds, missed = _mean_rounds(variant, seeds)
     baseline_rounds, baseline_missed = _mean_rounds(baseline, seeds)

@@ -48,10 +48,10 @@ class Engine(ABC):
 
     @abstractmethod
     def recheck(self, work: Work) -> None:
-        """Check that a finished run was trained on the samples that there are now.
+        """Check that a run began with the samples that there are now, before anything is written.
 
         Raises:
-            InputError: it was trained on others.
+            InputError: it began with others.
         """
 
     @abstractmethod
@@ -82,7 +82,7 @@ class OneByOne(Engine):
     def recheck(self, work: Work) -> None:
         run = work.run
         if run.seed == run.experiment.recipe.train.seeds[0]:  # whose clients are here anyway
-            work.store.claim(run.experiment.source.clients(run.seed).content)
+            work.store.check_content(run.experiment.source.clients(run.seed).content)
 
     def train(self, todo: Sequence[Work], watch: Watcher) -> Iterator[Work]:
         workers = self.workers or 1

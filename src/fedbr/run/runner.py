@@ -29,7 +29,8 @@ def execute(
         engine: who trains.
         fresh: start over.
         watch: follows the progress.
-        stores: where the results are kept, for a caller that looks at them after an interrupt.
+        stores: of each experiment, for a caller that reads them after an interrupt; by default
+            they are made here.
 
     Returns:
         The results of every experiment.
@@ -51,9 +52,7 @@ def execute(
         for work in planned:
             if work.store.rounds:
                 watch.resumed(work.run, work.store.rounds)
-            if work.store.finished:
-                engine.recheck(work)
-            else:
+            if not work.store.finished:
                 todo.append(work)
         store_by_experiment = {
             id(experiment): store for experiment, store in zip(experiments, stores, strict=True)
@@ -76,10 +75,14 @@ def check(
     Raises:
         InputError: the line says what, and how to go on.
     """
-    for store in stores or [store_of(experiment) for experiment in experiments]:
+    stores = stores or [store_of(experiment) for experiment in experiments]
+    for store in stores:
         store.refuse(fresh)
     for experiment in experiments:
         engine.check(experiment)
+    if not fresh:
+        for work in _plan_work(experiments, stores):
+            engine.recheck(work)
 
 
 def store_of(experiment: Experiment) -> ResultStore:

@@ -79,7 +79,20 @@ class RunStore:
         self._record = replace(self.record, **facts)
 
     def claim(self, content: str) -> None:
-        """Refuse to go on with other samples than the run began with.
+        """Note the samples that a run begins with; refuse to go on with others.
+
+        Args:
+            content: a hash of the samples.
+
+        Raises:
+            InputError: the run began with others.
+        """
+        self.check_content(content)
+        if self.record.content is None:
+            self.note(content=content)
+
+    def check_content(self, content: str) -> None:
+        """Refuse other samples than the run began with; nothing is written.
 
         Args:
             content: a hash of the samples.
@@ -88,9 +101,7 @@ class RunStore:
             InputError: the run began with others.
         """
         before = self.record.content
-        if before is None:
-            self.note(content=content)
-        elif before != content:
+        if before is not None and before != content:
             raise InputError(
                 f"{self}: began with other data (content {before} then, {content} now); put the "
                 "files back as they were, choose another folder, or --fresh to start over"
