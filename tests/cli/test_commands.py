@@ -110,6 +110,7 @@ WRONG = [
     (("--set", "train.rounds=-1"), "train.rounds = -1"),
     (("--set", "train.rounds=many"), "train.rounds = 'many'"),
     (("--set", "train.seeds=1,1"), "duplicate"),
+    (("--set", "metrics.extra=foo"), "metrics.extra = 'foo'"),
     (("--set", "fedbr.lam=-1"), "fedbr.lam = -1"),
     (("--set", "fedbr.mean_of=1"), "fedbr.mean_of = 1"),
     (("--set", "fedbr.mean_of=500"), "fedbr.mean_of = 500"),
@@ -234,6 +235,12 @@ DAMAGES: dict[
     "other rounds": (
         lambda run: (run / "metrics.jsonl").write_text('{"a": 1}\n'),
         "metrics.jsonl lacks rounds",
+    ),
+    "words for a round's numbers": (
+        lambda run: (run / "metrics.jsonl").write_text(
+            (run / "metrics.jsonl").read_text().replace('"loss": ', '"loss": "x", "was": ')
+        ),
+        r"metrics.jsonl: cannot be read .*loss = 'x': expected a number",
     ),
     "no facts": (lambda run: (run / "run.json").write_text("{"), "run.json: cannot be read"),
     "no places": (

@@ -276,6 +276,19 @@ def test_a_run_that_diverged_has_no_figure() -> None:
     assert made.entries[-1].ours == ["40.0 ± 0.0 (2 of 3)", "1 ± 0 (2 of 3)"]
 
 
+def test_who_diverged_on_some_seed_is_not_ahead_in_the_table_either() -> None:
+    paper = TABLES["error-bars"]
+    scaled = scale.recipes(paper, "cpu", [0, 1, 2])[0]
+    curves = {variant.label: [[0.5], [0.5], [0.5]] for variant in scaled.recipe.compare}
+    curves["FedBR"] = [[0.7], [0.71], [0.72]]
+    results = results_of(scaled.recipe, curves)
+    lost = next(run for run in results.runs if run.label == "FedBR" and run.seed == 2)
+    at = replace(lost.record, diverged_at=Divergence(2, 0, "x"))
+    runs = [replace(run, record=at) if run is lost else run for run in results.runs]
+    fedbr = make_outcome(paper, 0, scaled, replace(results, runs=runs)).entries[-1]
+    assert str(fedbr.judgement).startswith("diverged on 1 of 3 seeds, +20.5 (95 % interval")
+
+
 def test_three_seeds_with_gains_20_5_and_10_are_undecided_everywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

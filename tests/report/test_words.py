@@ -27,6 +27,18 @@ def test_a_baseline_that_is_the_best() -> None:
     assert head[1].startswith("FedAvg has the highest mean of 3 variants")
 
 
+def test_the_highest_mean_is_the_highest_whoever_is_ahead() -> None:
+    values = {"FedAvg": [0.5, 0.5, 0.5], "b": [0.7, 0.55, 0.6], "c": [0.55, 0.6, 0.61]}
+    head = words.headline(of(values))
+    assert head[0].startswith("c is ahead of FedAvg: +8.7 points")
+    assert head[1].startswith("b has the highest mean of 3 variants; none of the others can be")
+
+
+def test_variants_that_are_all_the_same_have_no_leader() -> None:
+    head = words.headline(of({"FedAvg": [0.5, 0.6], "b": [0.5, 0.6], "c": [0.5, 0.6]}))
+    assert head[1] == "All 3 variants have the same mean."
+
+
 @pytest.mark.parametrize(
     ("gain", "first"),
     [

@@ -79,6 +79,12 @@ def test_what_excludes_zero_is_never_shown_with_a_bound_of_zero(scale: float) ->
     assert made.show_mean() != "0.0"
 
 
+def test_rounding_decides_nothing() -> None:
+    made = difference([0.1 + 0.2, 1e-13, 5.0], [0.3, 0.0, 5.0])
+    assert made.verdict is Verdict.UNDECIDED
+    assert (made.ahead_on, made.level_on, made.mean) == (0, 3, 0)
+
+
 def test_estimates() -> None:
     halves = Estimate.of([11, 12, None])
     assert halves is not None

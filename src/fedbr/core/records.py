@@ -130,8 +130,12 @@ class RoundRecord:
 
         Raises:
             KeyError: something is missing.
+            ValueError: something is no number that should be one.
         """
         own: Json = {name: line[name] for name in _ROUND}
+        for name in _NUMBERS:
+            if not isinstance(own[name], int | float | None):
+                raise ValueError(f"{name} = {own[name]!r}: expected a number")
         own["clients"] = tuple(line["clients"])
         if line["accuracy_clients"] is not None:
             own["accuracy_clients"] = tuple(line["accuracy_clients"])
@@ -141,6 +145,16 @@ class RoundRecord:
         return cls(**own, bias=bias, extra=extra)
 
 
+_NUMBERS = (
+    "round",
+    "accuracy",
+    "accuracy_worst",
+    "loss",
+    "bytes_up",
+    "bytes_down",
+    "seconds_train",
+    "seconds_evaluate",
+)
 _ROUND = (  # in the order of the file
     "round",
     "accuracy",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..report.words import evidence
+from ..report.words import evidence, pluralize
 from ..run.results import Results
-from ..util.estimate import Difference
+from ..util.estimate import Difference, Verdict
 from .columns import COLUMNS, BySeed, Column
 from .scale import Scaled
 from .table import Cell, Claim, PaperTable
@@ -34,15 +34,21 @@ class Judgement:
     difference: Difference | None
     digits: int
     direction: Direction
+    diverged: str = ""  # on how many seeds the first of the two diverged, in words
 
     @property
     def verdict(self) -> str:
         """Ahead, behind or undecided; a dash if there is nothing to compare."""
-        return self.difference.verdict.value if self.difference else "-"
+        if self.difference is None:
+            return self.diverged or "-"
+        verdict = self.difference.verdict
+        if self.diverged and verdict is Verdict.AHEAD:
+            return self.diverged
+        return verdict.value
 
     def __str__(self) -> str:
         if self.difference is None:
-            return "-"
+            return self.verdict
         mean = self.difference.show_mean(self.digits)
         return f"{self.verdict}, {mean} ({evidence(self.difference, self.digits)})"
 
@@ -106,6 +112,7 @@ def make_outcome(table: PaperTable, index: int, scaled: Scaled, results: Results
     """
     columns = scaled.part.columns
     values = _collect_values(results, columns, table.base)
+    diverged = {label: _describe_diverged(results, label) for label in results.labels}
     entries = []
     for row in table.rows:
         if row.label not in values:
@@ -119,14 +126,21 @@ def make_outcome(table: PaperTable, index: int, scaled: Scaled, results: Results
         label = row.label
         if label in scaled.untuned:
             label += DAGGER
-        judgement = _judge_row(table, index, columns[0], row.label, values)
+        judgement = _judge_row(table, index, columns[0], row.label, values, diverged)
         entries.append(Entry(label, ours, paper, judgement))
     titles = []
     for name in columns:
         column = COLUMNS[name]
         our_title = column.title_at(scaled.recipe.metrics.targets)
         titles.append((column.title_at(scaled.part.targets), our_title))
-    return Outcome(scaled, titles, entries, _judge_claims(table, columns, values))
+    return Outcome(scaled, titles, entries, _judge_claims(table, columns, values, diverged))
+
+
+def _describe_diverged(results: Results, label: str) -> str:
+    """Say on how many seeds a variant diverged; nothing if on none."""
+    runs = results.of(label)
+    lost = sum(run.diverged for run in runs)
+    return f"diverged on {lost} of {pluralize(len(runs), 'seed')}" if lost else ""
 
 
 def _collect_values(results: Results, columns: Sequence[str], baseline: str) -> Values:
@@ -145,7 +159,12 @@ def _collect_values(results: Results, columns: Sequence[str], baseline: str) -> 
 
 
 def _judge_row(
-    table: PaperTable, index: int, column: str, label: str, values: Values
+    table: PaperTable,
+    index: int,
+    column: str,
+    label: str,
+    values: Values,
+    diverged: Mapping[str, str],
 ) -> Judgement | None:
     """Judge a row against the baseline's, where the paper has numbers of both."""
     paper = {row.label: row.paper[index] for row in table.rows if row.paper}
@@ -163,10 +182,13 @@ def _judge_row(
         sign = ">"
     elif paper_value < paper_base:
         sign = "<"
-    return judge(sign, COLUMNS[column], values[label][0], values[table.base][0])
+    judgement = judge(sign, COLUMNS[column], values[label][0], values[table.base][0])
+    return replace(judgement, diverged=diverged[label])
 
 
-def _judge_claims(table: PaperTable, columns: Sequence[str], values: Values) -> list[JudgedClaim]:
+def _judge_claims(
+    table: PaperTable, columns: Sequence[str], values: Values, diverged: Mapping[str, str]
+) -> list[JudgedClaim]:
     """Judge the orders that the paper's text claims, as far as this part has their values."""
     several = any(claim.column for claim in table.claims)  # then each says what it is about
     claims = []
@@ -176,7 +198,7 @@ def _judge_claims(table: PaperTable, columns: Sequence[str], values: Values) -> 
             continue
         column, place = COLUMNS[name], columns.index(name)
         left, right = values[claim.left][place], values[claim.right][place]
-        judgement = judge(claim.sign, column, left, right)
+        judgement = replace(judge(claim.sign, column, left, right), diverged=diverged[claim.left])
         claims.append(JudgedClaim(claim, column.title if several else "", judgement))
     return claims
 
@@ -196,7 +218,7 @@ def judge(sign: str, column: Column, left: BySeed, right: BySeed) -> Judgement:
     if sign == "=":
         return Judgement(difference, column.digits, _judge_level(difference, column, right))
     direction: Direction = "level"
-    if difference.mean:
+    if round(difference.mean, difference.digits(column.digits)):
         same = (difference.mean > 0) == (sign == ">")
         direction = "same sign" if same else "opposite sign"
     return Judgement(difference, column.digits, direction)

@@ -227,13 +227,20 @@ def _rank(comparison: Comparison, best: Pair) -> str:
     """Say why the best variant leads, and who cannot be told from it; nothing of only two."""
     if len(comparison.pairs) < 2:
         return ""
-    assert best.top5 is not None
-    leads = best.top5.mean > 0
     if not _have_same_seeds(comparison.pairs):
         return _rank_across_seeds(comparison, best)
-    leader = best.variant if leads else best.baseline
+    gains = {best.baseline.label: 0.0}
+    for pair in comparison.pairs:
+        assert pair.top5 is not None
+        gains[pair.variant.label] = pair.top5.mean
+    highest = max(gains.values())
+    leaders = [variant for variant in comparison.variants if gains[variant.label] == highest]
+    if len(leaders) == len(comparison.variants):
+        return f"All {len(leaders)} variants have the same mean."
+    leader = leaders[0]
     others = [variant for variant in comparison.variants if variant is not leader]
-    if best.verdict is Verdict.AHEAD:  # the sentence before has told it from the baseline
+    if best.verdict is Verdict.AHEAD and leader is best.variant:
+        # The sentence before has told it from the baseline.
         others = [variant for variant in others if variant is not best.baseline]
     close = 0
     for variant in others:
@@ -242,8 +249,11 @@ def _rank(comparison: Comparison, best: Pair) -> str:
             close += 1
     doubt = ""
     if close:
-        which = "the other" if len(others) == 1 else f"{close} of the other {len(others)}"
-        doubt = f"; {which} cannot be told from it on these seeds"
+        which = f"{close} of the other {len(others)}"
+        if close == len(others):
+            which = "none of the others" if close > 1 else "the other"
+        can = "can" if which.startswith("none") else "cannot"
+        doubt = f"; {which} {can} be told from it on these seeds"
     count = len(comparison.variants)
     return f"{leader.title} has the highest mean of {count} variants{doubt}."
 

@@ -71,6 +71,7 @@ class OneByOne(Engine):
         self._pool: WorkerPool | None = None
 
     def check(self, experiment: Experiment) -> None:
+        select(experiment.recipe.metrics.extra)
         recipe, seed = experiment.recipe, experiment.recipe.train.seeds[0]
         clients = experiment.source.clients(seed)
         setups = []

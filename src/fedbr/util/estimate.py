@@ -12,6 +12,7 @@ from typing import TypeGuard
 from scipy.special import stdtrit
 
 LEVEL = 0.95  # of confidence intervals
+EXACT = 9  # decimals of a difference; what lies behind them is rounding
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -97,7 +98,7 @@ class Difference:
         for seed in sorted(first.keys() & second.keys()):
             one, other = first[seed], second[seed]
             if _is_finite(one) and _is_finite(other):
-                gains[seed] = one - other
+                gains[seed] = round(one - other, EXACT)
         if not gains:
             return None
         values = list(gains.values())
@@ -105,7 +106,7 @@ class Difference:
         if len(values) > 1:
             spread = statistics.stdev(values)
             half = _quantile(len(values) - 1) * spread / math.sqrt(len(values))
-            interval = (mean - half, mean + half)
+            interval = (round(mean - half, EXACT), round(mean + half, EXACT))
         sign = 1 if higher_is_better else -1
         return cls(
             mean=mean,
@@ -136,7 +137,7 @@ class Difference:
         2
         """
         bounds = [bound for bound in self.interval or () if bound]
-        for digits in range(least, least + 6):
+        for digits in range(least, EXACT + 1):
             if all(round(bound, digits) for bound in bounds):
                 return digits
         return least
