@@ -163,7 +163,10 @@ def test_the_toy_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["diagnose", "--toy", "--run", "FedAvg"], "--run: only allowed with a result folder"),
         (["diagnose", "{folder}", "--share", "0.1"], "--share: only allowed with --toy"),
         (["diagnose", "{folder}", "--run", "FedAvgg"], "did you mean 'FedAvg'?"),
-        (["diagnose", "{folder}", "--seed", "7"], "--seed 7: the folder has 0"),
+        (
+            ["diagnose", "{folder}", "--seed", "7"],
+            "--seed 7: the folder has no such seed; allowed: 0",
+        ),
         (
             ["diagnose", "{folder}", "--run", "FedBR"],
             "no round is finished yet; there are rounds of FedAvg (seed 0)",

@@ -42,6 +42,13 @@ def test_who_diverged_on_some_seed_and_is_behind_on_the_others_is_behind() -> No
     assert pair.verdict is Verdict.BEHIND
 
 
+def test_costs_are_compared_on_the_same_seeds() -> None:
+    runs = [run("FedAvg", 0, 0.5, seconds=60, diverged=True), run("FedAvg", 1, 0.5, seconds=20)]
+    runs += [run("b", 0, 0.6, seconds=60), run("b", 1, 0.6, seconds=20)]
+    (pair,) = compared(*runs).pairs
+    assert pair.seconds_factor == 1
+
+
 def test_speed_up_is_of_the_seeds_that_both_have_settled() -> None:
     runs = [run("FedAvg", 0, 0.5), run("FedAvg", 1, 0.5, finished=False, rounds=2)]
     runs += [run("b", 0, 0.5), run("b", 1, 0.9, 3)]

@@ -126,7 +126,8 @@ def _choose_start(folder: ResultFolder, label: str | None, seed: int | None) -> 
     if label is not None and label not in labels:
         raise unknown("--run", label, labels)
     if seed is not None and seed not in recipe.train.seeds:
-        raise InputError(f"--seed {seed}: the folder has {', '.join(map(str, recipe.train.seeds))}")
+        seeds = ", ".join(map(str, recipe.train.seeds))
+        raise InputError(f"--seed {seed}: the folder has no such seed; allowed: {seeds}")
     candidates = []
     for variant in sorted(recipe.compare, key=lambda variant: bool(variant.methods)):
         alone = any(method.alone for method in variant.build())

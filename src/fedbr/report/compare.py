@@ -87,12 +87,12 @@ class VariantResults:
     @property
     def megabytes_per_round(self) -> Estimate | None:
         """What all clients send and receive in a round."""
-        return self.estimate(lambda run: _per_round(run, (run.bytes.up + run.bytes.down) / 1e6))
+        return self.estimate(_megabytes)
 
     @property
     def seconds_per_round(self) -> Estimate | None:
         """The time that the training of a round takes."""
-        return self.estimate(lambda run: _per_round(run, run.seconds.train))
+        return self.estimate(_seconds)
 
     def points(self, score: Score) -> dict[int, float | None]:
         """Return an accuracy in percent by seed; None of a run that is unfinished or diverged."""
@@ -195,8 +195,8 @@ def compare_pair(variant: VariantResults, baseline: VariantResults) -> Pair:
         final=_difference(variant, baseline, "final"),
         worst=_difference(variant, baseline, "worst_top5"),
         speed_up=_speed_up(variant, baseline),
-        bytes_factor=_factor(variant.megabytes_per_round, baseline.megabytes_per_round),
-        seconds_factor=_factor(variant.seconds_per_round, baseline.seconds_per_round),
+        bytes_factor=_factor(variant, baseline, _megabytes),
+        seconds_factor=_factor(variant, baseline, _seconds),
     )
 
 
@@ -221,10 +221,28 @@ def _per_round(run: RunResult, total: float) -> float | None:
     return total / len(run.rounds) if run.rounds else None
 
 
-def _factor(estimate: Estimate | None, base: Estimate | None) -> float | None:
-    if estimate is None or base is None or not base.mean:
+def _megabytes(run: RunResult) -> float | None:
+    return _per_round(run, (run.bytes.up + run.bytes.down) / 1e6)
+
+
+def _seconds(run: RunResult) -> float | None:
+    return _per_round(run, run.seconds.train)
+
+
+def _factor(
+    variant: VariantResults, baseline: VariantResults, get: Callable[[RunResult], float | None]
+) -> float | None:
+    """Compare what a round costs over the seeds of which both have a run that did not diverge."""
+    costs, base_costs = (
+        {run.seed: get(run) for run in one.counted if not run.diverged}
+        for one in (variant, baseline)
+    )
+    seeds = sorted(costs.keys() & base_costs.keys())
+    cost = Estimate.of(costs[seed] for seed in seeds)
+    base_cost = Estimate.of(base_costs[seed] for seed in seeds)
+    if cost is None or base_cost is None or not base_cost.mean:
         return None
-    return estimate.mean / base.mean
+    return cost.mean / base_cost.mean
 
 
 def _speed_up(variant: VariantResults, baseline: VariantResults) -> SpeedUp | None:

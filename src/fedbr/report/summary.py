@@ -37,7 +37,7 @@ def few_tests(train: TrainConfig) -> str:
     if tests >= 5:
         return ""
     count = f"only {tests} rounds are" if tests > 1 else "only one round is"
-    return f"{count} tested, so that the 5 best rounds are of no more"
+    return f"{count} tested; the 5 best rounds are the best of these"
 
 
 def describe_model(model: Mapping[str, object]) -> str:
